@@ -1,0 +1,45 @@
+# `make demo` and `make test` work on a fresh machine with Python 3.11+; both install what is missing.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := dev,geo,onnx,pretrained,ray
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types unit docs format install clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ldstyle needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11."; exit 1; }
+	@[ -x $(BIN)/python ] || { echo "==> creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@[ -x $(BIN)/uv ] || { echo "==> putting uv into $(VENV)"; $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' constraints.txt)" 2>/dev/null; }
+	@echo "==> installing ldstyle[$(EXTRAS)] (about 6 GB the first time, seconds with a warm cache)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+
+demo: $(STAMP)
+	@echo "==> restyling a batch of drawn features"
+	@$(BIN)/python examples/restyle_a_batch.py
+
+test: lint types unit
+
+lint: $(STAMP)
+	@echo "==> lint and format"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@echo "==> types"
+	@$(BIN)/mypy
+
+unit: $(STAMP)
+	@echo "==> tests"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Label-decoupled style augmentation for domain generalization in multi-label image classification."""

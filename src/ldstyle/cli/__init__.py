@@ -1,0 +1,45 @@
+"""The command line: ``ldstyle COMMAND ...`` and ``python -m ldstyle COMMAND ...``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "data": "check, describe, cache, draw and show data sets",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; the command's module is imported only when it is named.
+
+    A mistake in the input ends with one line on standard error and code 2; ``LDSTYLE_DEBUG=1`` shows the traceback.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(_usage())
+        return 0
+    command = arguments.pop(0)
+    if command == "--version":
+        from importlib.metadata import version
+
+        sys.stdout.write(f"ldstyle {version('ldstyle')}\n")
+        return 0
+    if command not in COMMANDS:
+        sys.stderr.write(f"error: {command!r} is not a command of ldstyle. Choose from: {', '.join(COMMANDS)}.\n")
+        return 2
+    try:
+        return int(importlib.import_module(f"ldstyle.cli.{command}").main(arguments))
+    except (ValueError, TypeError, OSError) as error:
+        if os.environ.get("LDSTYLE_DEBUG"):
+            raise
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+def _usage() -> str:
+    lines = ["usage: ldstyle COMMAND ...", ""]
+    lines += [f"  {name:<10} {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join([*lines, "", "Run `ldstyle COMMAND --help` for the options of a command.", ""])

@@ -1,0 +1,1 @@
+"""The data side: files on disk to training batches."""

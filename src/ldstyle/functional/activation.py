@@ -1,0 +1,31 @@
+"""Class activation maps without a backward pass (Eq. 6)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ldstyle.functional._checks import check_feats
+
+
+def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
+    """Project the last feature map onto each label's classifier weights: Σ_c W_lc F_c (Eq. 6).
+
+    Behind global average pooling and one linear layer the gradient of logit l is W_l / HW at every place, so the ReLU
+    of this map divided by HW is Grad-CAM; and its spatial mean plus the bias is the logit.
+
+    Args:
+        feats: Last feature map, (B, C, H, W).
+        head_weight: Weight of the linear classifier, (L, C).
+
+    Returns:
+        Raw maps in float32, (B, L, H, W); negative values included.
+    """
+    _, channels, height, width = check_feats(feats)
+    if head_weight.ndim != 2 or head_weight.shape[1] != channels:
+        raise ValueError(
+            f"`head_weight` must have shape (L, C) with C = {channels} to match `feats`; got "
+            f"{tuple(head_weight.shape)}."
+        )
+    with torch.autocast(feats.device.type, enabled=False):
+        return (head_weight.float() @ feats.float().flatten(2)).unflatten(2, (height, width))

@@ -1,0 +1,107 @@
+"""Per-label attention: unit mass, spatial softmax, diversity, resizing and flipping (Eqs. 1, 4, 5)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ldstyle.functional._checks import check_maps, check_present, check_shape
+
+
+def unit_mass(attn: Tensor, present: Tensor) -> Tensor:
+    """Bring every present label's map to mass one: a_l / Σ_hw a_l (Eq. 1).
+
+    A validity mask stands in place of the paper's ε, so the result does not depend on a map's scale.
+
+    Args:
+        attn: Non-negative maps, (B, L, H, W).
+        present: Label presence, (B, L) bool.
+
+    Returns:
+        float32 maps of mass 1, (B, L, H, W); all zero where the label is absent or the map has no mass.
+    """
+    batch, labels, _, _ = check_maps(attn)
+    check_present(present, batch, labels)
+    attn = attn.float()
+    mass = attn.sum(dim=(2, 3), keepdim=True)  # (B, L, 1, 1)
+    valid = present[:, :, None, None] & (mass > 0)
+    # Both branches stay finite: a masked division would still send NaN gradients back.
+    return torch.where(valid, attn, 0.0) / torch.where(valid, mass, 1.0)
+
+
+def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> Tensor:
+    """Turn logits into maps: y_l · softmax_hw(τ z_l) (Eq. 4).
+
+    Args:
+        logits: Attention logits z, (B, L, H, W).
+        present: Label presence, (B, L) bool.
+        temperature: Sharpness τ > 0, multiplied into the logits.
+
+    Returns:
+        float32 maps of mass 1 per present label, all zero for absent ones, (B, L, H, W).
+    """
+    batch, labels, _, _ = check_maps(logits, name="logits")
+    check_present(present, batch, labels)
+    if temperature <= 0:
+        raise ValueError(f"`temperature` must be positive; got {temperature}.")
+    attn = (logits.float() * temperature).flatten(2).softmax(dim=-1).view(logits.shape)
+    return attn * present[:, :, None, None]
+
+
+def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
+    """Average the cosine similarity between the maps of labels present together (Eq. 5).
+
+    Args:
+        attn: Maps, (B, L, H, W). A present label without mass is similar to nothing.
+        present: Label presence, (B, L) bool.
+
+    Returns:
+        Scalar in [0, 1]: 1 for equal maps, 0 for disjoint ones. Samples with fewer than two labels contribute 0; the
+        mean runs over all B samples.
+    """
+    batch, labels, _, _ = check_maps(attn)
+    check_present(present, batch, labels)
+    flat = attn.float().flatten(2)  # (B, L, HW)
+    square = flat.square().sum(dim=-1, keepdim=True)
+    # The root is taken of 1 where there is no mass, whose gradient would be infinite otherwise.
+    unit = flat / torch.where(square > 0, square, 1.0).sqrt()
+    cosine = unit @ unit.transpose(1, 2)  # (B, L, L)
+    both = (present[:, :, None] & present[:, None, :]).triu(diagonal=1)
+    pairs = both.sum(dim=(1, 2))
+    per_sample = torch.where(both, cosine, 0.0).sum(dim=(1, 2)) / pairs.clamp(min=1)
+    return per_sample.mean()
+
+
+def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize maps bilinearly to (H, W); the mass is not kept, so `unit_mass` comes after.
+
+    Args:
+        attn: Maps, (B, L, h, w).
+        size: Target (H, W).
+
+    Returns:
+        Maps, (B, L, H, W).
+    """
+    check_maps(attn)
+    if tuple(attn.shape[2:]) == tuple(size):
+        return attn
+    return F.interpolate(attn, size=size, mode="bilinear", align_corners=False)
+
+
+def flip_maps(attn: Tensor, flips: Tensor) -> Tensor:
+    """Flip each sample's maps as its image was flipped; flipping twice is the identity.
+
+    Args:
+        attn: Maps, (B, L, H, W).
+        flips: (horizontal, vertical) per sample, (B, 2) bool.
+
+    Returns:
+        Flipped maps, (B, L, H, W).
+    """
+    batch, _, _, _ = check_maps(attn)
+    if flips.dtype != torch.bool:
+        raise TypeError(f"`flips` must be bool (horizontal, vertical); got {flips.dtype}.")
+    check_shape(flips, (batch, 2), name="flips", meaning="(B, 2)")
+    attn = torch.where(flips[:, 0, None, None, None], attn.flip(-1), attn)
+    return torch.where(flips[:, 1, None, None, None], attn.flip(-2), attn)

@@ -1,0 +1,98 @@
+"""Per-label decomposition and recomposition of a feature map (Eqs. 2 and 3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ldstyle.functional._blend import BlendAffine
+from ldstyle.functional._checks import check_attn, check_maps, check_shape
+from ldstyle.nouns import Moments
+
+
+def label_moments(feats: Tensor, attn: Tensor, *, eps: float = 1e-6) -> Moments:
+    """Pool mean μ_l = Σ ā_l F and deviation σ_l = (Σ ā_l F² − μ_l² + ε)^½ over each label's region (Eq. 2).
+
+    Computed in float32 (float64 stays) and shifted by the channel mean before squaring: E[F²] − μ² would lose a tenth
+    of σ where σ is a thousandth of μ.
+
+    Args:
+        feats: Feature map, (B, C, H, W).
+        attn: Unit-mass maps, (B, L, H, W).
+        eps: Added to the variance inside the root.
+
+    Returns:
+        Moments, (B, L, C). A label without mass has the channel mean and deviation √ε, both finite.
+    """
+    check_attn(attn, feats)
+    with torch.autocast(feats.device.type, enabled=False):
+        flat = feats.flatten(2)
+        flat = flat if flat.dtype == torch.float64 else flat.float()  # (B, C, HW)
+        attn = attn.flatten(2).to(flat.dtype)  # (B, L, HW)
+        centre = flat.mean(dim=2, keepdim=True)  # (B, C, 1)
+        # Σ ā (F − centre), without keeping the shifted map for the backward pass.
+        offset = attn @ flat.transpose(1, 2) - attn.sum(dim=2, keepdim=True) * centre.transpose(1, 2)  # (B, L, C)
+        shifted = flat - centre
+        square = shifted.square() if shifted.requires_grad else shifted.square_()
+        variance = attn @ square.transpose(1, 2) - offset.square()
+        return Moments(offset + centre.transpose(1, 2), (variance.clamp(min=0) + eps).sqrt())
+
+
+def blend_weights(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:
+    """Share every place out between the labels and the identity (Eq. 3).
+
+    Maps are read as densities D_l = H·W·a_l (a uniform map has density 1): weight_l = D_l / Z and residual = b / Z
+    with Z = Σ_l D_l + b.
+
+    Args:
+        attn: Unit-mass maps, (B, L, H, W).
+        background: The identity's density b >= 0.
+
+    Returns:
+        Weights (B, L, H, W) and residual (B, 1, H, W), which sum to one. Where Z = 0 the residual is one.
+    """
+    _, _, height, width = check_maps(attn)
+    if background < 0:
+        raise ValueError(f"`background` must not be negative; got {background}.")
+    density = attn * (height * width)
+    total = density.sum(dim=1, keepdim=True) + background  # (B, 1, H, W)
+    covered = total > 0
+    safe = torch.where(covered, total, 1.0)
+    return density / safe, torch.where(covered, background / safe, 1.0)
+
+
+def gain_and_shift(old: Moments, new: Moments, *, max_gain: float) -> tuple[Tensor, Tensor]:
+    """Write T(F) − F = gain · F + shift for the change of moments ``old`` → ``new``; both are 0 where they agree."""
+    gain = (new.std / old.std).clamp(1 / max_gain, max_gain) - 1
+    return gain, (new.mean - old.mean) - gain * old.mean
+
+
+def recompose(
+    feats: Tensor, attn: Tensor, old: Moments, new: Moments, *, background: float, max_gain: float = 10.0
+) -> Tensor:
+    """Restyle each label's region and blend the results by attention: F + Σ_l weight_l (T_l(F) − F) (Eq. 3).
+
+    T_l(F) = σ̂_l (F − μ_l) / σ_l + μ̂_l. The residual share keeps the identity; see ``docs/deviations.md``.
+
+    Args:
+        feats: Feature map, (B, C, H, W).
+        attn: Unit-mass maps, (B, L, H, W); all-zero maps mark absent labels.
+        old: Moments of ``feats``, (B, L, C).
+        new: Perturbed moments, (B, L, C). ``new == old`` returns ``feats``, bit for bit.
+        background: The identity's density b >= 0.
+        max_gain: Bound on ``new.std / old.std`` and its inverse.
+
+    Returns:
+        Restyled feature map, (B, C, H, W).
+    """
+    check_attn(attn, feats)
+    expected = (*attn.shape[:2], feats.shape[1])
+    for name, value in (("old.mean", old.mean), ("old.std", old.std), ("new.mean", new.mean), ("new.std", new.std)):
+        check_shape(value, expected, name=name, meaning="(B, L, C)")
+    gain, shift = gain_and_shift(old, new, max_gain=max_gain)
+    weights, _ = blend_weights(attn, background=background)
+    with torch.autocast(feats.device.type, enabled=False):
+        mixed: Tensor = BlendAffine.apply(  # type: ignore[no-untyped-call]
+            feats, weights.to(feats.dtype), gain.to(feats.dtype), shift.to(feats.dtype)
+        )
+        return mixed

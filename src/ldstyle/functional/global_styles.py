@@ -1,0 +1,146 @@
+"""The published global operators: one style per image (MixStyle, EFDMix, CSU, DSU)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ldstyle.functional._checks import check_feats, check_partner, check_shape
+from ldstyle.functional.matching import match_values
+from ldstyle.nouns import Moments
+
+
+def global_moments(feats: Tensor, *, eps: float = 1e-6) -> Moments:
+    """Pool mean and deviation of each channel over the whole map: Eq. 2 with a uniform map.
+
+    Args:
+        feats: Feature map, (B, C, H, W).
+        eps: Added to the (biased) variance inside the root.
+
+    Returns:
+        Moments of one label, (B, 1, C), float32 (float64 stays).
+    """
+    check_feats(feats)
+    with torch.autocast(feats.device.type, enabled=False):
+        flat = feats.flatten(2)
+        flat = flat if flat.dtype == torch.float64 else flat.float()
+        variance, mean = torch.var_mean(flat, dim=2, correction=0)  # (B, C)
+        return Moments(mean[:, None], (variance + eps).sqrt()[:, None])
+
+
+def restyle(feats: Tensor, old: Moments, new: Moments) -> Tensor:
+    """Renormalize the whole map from ``old`` to ``new``, both (B, 1, C); equal moments return ``feats``, bit for bit."""
+    gain = new.std / old.std  # (B, 1, C)
+    shift = (new.mean - old.mean) - (gain - 1) * old.mean
+    gain, shift = (value[:, 0, :, None, None].to(feats.dtype) for value in (gain, shift))
+    return torch.addcmul(shift, feats, gain)
+
+
+def mixstyle(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
+    """Interpolate global moments with the partner's (MixStyle; Eq. 9 with one style per image).
+
+    Args:
+        feats: Feature map, (B, C, H, W); its statistics carry no gradient.
+        partner: Partner of each sample, (B,) int64.
+        lam: Coefficient λ of the sample's own statistics, (B,).
+
+    Returns:
+        Restyled feature map, (B, C, H, W).
+    """
+    batch, _, _, _ = check_feats(feats)
+    check_partner(partner, batch)
+    check_shape(lam, (batch,), name="lam", meaning="(B,)")
+    own = global_moments(feats.detach())
+    share = (1 - lam).to(own.mean)[:, None, None]
+    partner = partner.to(feats.device, non_blocking=True)
+    new = Moments(*(value + share * (value[partner] - value) for value in own))
+    return restyle(feats, own, new)
+
+
+def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
+    """Mix the sorted values of each channel with the partner's (EFDMix; Eq. 10 over the whole map).
+
+    Args:
+        feats: Feature map, (B, C, H, W); the gradient passes straight through.
+        partner: Partner of each sample, (B,) int64.
+        lam: Coefficient λ of the sample's own values, (B,).
+
+    Returns:
+        Restyled feature map, (B, C, H, W).
+    """
+    batch, _, _, _ = check_feats(feats)
+    check_partner(partner, batch)
+    check_shape(lam, (batch,), name="lam", meaning="(B,)")
+    flat = feats.detach().flatten(2)  # (B, C, HW)
+    share = (1 - lam).to(feats.device, non_blocking=True)
+    rows = torch.arange(batch, device=feats.device)
+    partner = partner.to(feats.device, non_blocking=True)
+    change = torch.empty_like(flat, memory_format=torch.contiguous_format)
+    for part in rows.split(max(1, batch // 8)):  # keeps the sort's working memory below one map
+        change[part] = match_values(flat[part], flat[partner[part]], share[part])
+    return feats + change.view(feats.shape)
+
+
+def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) -> Tensor:
+    """Perturb global moments along the batch covariance of the statistics (CSU as published).
+
+    With Σ = Xᵀ X / B the covariance of the centred statistics X (B, C): μ̃ = μ + f · ξ Σ^½, and σ̃ likewise.
+
+    Args:
+        feats: Feature map, (B, C, H, W).
+        factor: Strength f per sample, Beta-distributed, (B,).
+        noise_mean: Standard normal draws for the means, (B, C).
+        noise_std: Standard normal draws for the deviations, (B, C).
+
+    Returns:
+        Restyled feature map, (B, C, H, W).
+    """
+    batch, channels, _, _ = check_feats(feats)
+    check_shape(factor, (batch,), name="factor", meaning="(B,)")
+    own = global_moments(feats)
+    scale = factor.to(own.mean)[:, None]
+    moved = []
+    for value, noise, name in ((own.mean, noise_mean, "noise_mean"), (own.std, noise_std, "noise_std")):
+        check_shape(noise, (batch, channels), name=name, meaning="(B, C)")
+        spread = _covariance_root_product(noise.to(own.mean), value[:, 0].detach())
+        moved.append(value + (scale * spread)[:, None])
+    return restyle(feats, own, Moments(*moved))
+
+
+def dsu(feats: Tensor, noise_mean: Tensor, noise_std: Tensor, *, eps: float = 1e-6) -> Tensor:
+    """Perturb global moments by the batch deviation of the statistics (DSU).
+
+    Args:
+        feats: Feature map, (B, C, H, W).
+        noise_mean: Standard normal draws for the means, (B, C).
+        noise_std: Standard normal draws for the deviations, (B, C).
+        eps: Added to the variance over the batch inside the root.
+
+    Returns:
+        Restyled feature map, (B, C, H, W). A batch of one has no deviation to draw from and stays as it is.
+    """
+    batch, channels, _, _ = check_feats(feats)
+    own = global_moments(feats)
+    moved = []
+    for value, noise, name in ((own.mean, noise_mean, "noise_mean"), (own.std, noise_std, "noise_std")):
+        check_shape(noise, (batch, channels), name=name, meaning="(B, C)")
+        if batch == 1:
+            return feats
+        deviation = (value.var(dim=0, keepdim=True) + eps).sqrt()  # (1, 1, C)
+        moved.append(value + noise.to(value)[:, None] * deviation)
+    return restyle(feats, own, Moments(*moved))
+
+
+def _covariance_root_product(noise: Tensor, statistics: Tensor) -> Tensor:
+    """Multiply noise (B, C) by the symmetric root of the covariance of ``statistics`` (B, C).
+
+    (XᵀX)^½ = Xᵀ (XXᵀ)^-½ X: the eigenproblem has the size of the batch, not of the channels.
+    """
+    centred = (statistics - statistics.mean(dim=0)) / statistics.shape[0] ** 0.5
+    wide = centred.double()
+    values, vectors = torch.linalg.eigh(wide @ wide.T)
+    # Directions the batch does not span (at least one, the mean) have eigenvalues of rounding size.
+    spanned = values > values[-1] * 1e-10
+    inverse_root = torch.where(spanned, values, 1.0).rsqrt() * spanned
+    middle = vectors * inverse_root @ vectors.T
+    return (noise.double() @ wide.T @ middle @ wide).to(noise.dtype)

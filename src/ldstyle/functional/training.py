@@ -1,0 +1,80 @@
+"""Warm-up, blending of the two pathways, and the objective (Eqs. 12 and 13)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ldstyle.functional._checks import check_present, check_shape
+from ldstyle.nouns import StyledOutput
+
+
+def warmup_weight(epoch: int, warmup_epochs: int) -> float:
+    """Return the share of the per-label path: min(max((e − W) / W, 0), 1) (Eq. 12).
+
+    Args:
+        epoch: Epoch e, counted from 1.
+        warmup_epochs: Warm-up length W. Zero means the per-label path from the start.
+
+    Returns:
+        0 in epochs 1..W, then a linear rise to 1 at epoch 2W.
+    """
+    if epoch < 1:
+        raise ValueError(f"`epoch` must count from 1; got {epoch}.")
+    if warmup_epochs < 0:
+        raise ValueError(f"`warmup_epochs` must not be negative; got {warmup_epochs}.")
+    if warmup_epochs == 0:
+        return 1.0
+    return min(max((epoch - warmup_epochs) / warmup_epochs, 0.0), 1.0)
+
+
+def blend_pathways(local: Tensor, global_: Tensor, weight: float | Tensor) -> Tensor:
+    """Blend the two pathways: w F_local + (1 − w) F_global (Eq. 12).
+
+    Args:
+        local: Output of the per-label path, (B, C, H, W).
+        global_: Output of the global path, (B, C, H, W).
+        weight: Share w of the per-label path in [0, 1]: one number, or one per sample, (B,).
+
+    Returns:
+        Blended map, (B, C, H, W). A share of one or zero returns that path's values, bit for bit.
+    """
+    check_shape(global_, tuple(local.shape), name="global_", meaning="that of `local`")
+    if isinstance(weight, Tensor):
+        check_shape(weight, (local.shape[0],), name="weight", meaning="(B,)")
+        share = weight.to(local.dtype)[:, None, None, None]
+        return torch.where(share == 1, local, torch.where(share == 0, global_, torch.lerp(global_, local, share)))
+    if weight == 1:
+        return local
+    if weight == 0:
+        return global_
+    return torch.lerp(global_, local, weight)
+
+
+def objective(
+    output: StyledOutput, present: Tensor, *, diversity_weight: float, known: Tensor | None = None
+) -> Tensor:
+    """Add the weighted diversity loss to the mean binary cross-entropy: BCE + w_div · L_div (Eq. 13).
+
+    Args:
+        output: What the styled network returned.
+        present: Label presence, (B, L) bool.
+        diversity_weight: Weight w_div of the diversity loss.
+        known: True where the label is annotated, (B, L) bool; unknown labels take no part. ``None`` means all are.
+
+    Returns:
+        Scalar loss.
+    """
+    batch, labels = output.logits.shape
+    check_present(present, batch, labels)
+    present = present.to(output.logits.device, non_blocking=True)
+    logits = output.logits.float()
+    if known is None:
+        loss = F.binary_cross_entropy_with_logits(logits, present.float())
+    else:
+        check_shape(known, tuple(present.shape), name="known", meaning="(B, L)")
+        mask = known.to(logits.device, non_blocking=True)
+        per_label = F.binary_cross_entropy_with_logits(logits, present.float(), reduction="none")
+        loss = torch.where(mask, per_label, 0.0).sum() / mask.sum().clamp(min=1)
+    return loss if diversity_weight == 0 else loss + diversity_weight * output.diversity

@@ -1,0 +1,83 @@
+"""The nouns every layer speaks in: moments, the context of a batch, and what a styled network returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation of a style, one pair per sample, label and channel.
+
+    Attributes:
+        mean: Attention-weighted mean μ, (B, L, C).
+        std: Attention-weighted standard deviation σ, (B, L, C).
+    """
+
+    mean: Tensor
+    std: Tensor
+
+
+@dataclass(frozen=True)
+class StyleContext:
+    """What the style modules must know of a training batch.
+
+    Labels and domains are known when the batch is put together, so the tensors may stay on the host: pairing then
+    costs the device no synchronisation.
+
+    Attributes:
+        present: True where a label is known to be present, (B, L) bool. Unknown labels are not present.
+        domain: Domain number from 0, (B,) int64.
+        index: Stable number of the sample in the training set, (B,) int64; cached maps are looked up by it. ``None``
+            is allowed where no cached maps are in use.
+        flips: Whether the image was flipped horizontally and vertically, (B, 2) bool. ``None`` means unflipped.
+        epoch: Epoch of training, counted from 1.
+    """
+
+    present: Tensor
+    domain: Tensor
+    index: Tensor | None
+    flips: Tensor | None
+    epoch: int
+
+    def __post_init__(self) -> None:
+        if self.present.dtype != torch.bool or self.present.ndim != 2:
+            raise TypeError(
+                f"`present` must be a bool tensor of shape (B, L); got {self.present.dtype} of shape "
+                f"{tuple(self.present.shape)}. Use labels == 1."
+            )
+        batch = self.present.shape[0]
+        expected = {"domain": (batch,), "index": (batch,), "flips": (batch, 2)}
+        for name, shape in expected.items():
+            value = getattr(self, name)
+            if value is not None and tuple(value.shape) != shape:
+                raise ValueError(f"`{name}` must have shape {shape} to match `present`; got {tuple(value.shape)}.")
+        for name in ("domain", "index"):
+            value = getattr(self, name)
+            if value is not None and value.dtype != torch.int64:
+                raise TypeError(f"`{name}` must be int64; got {value.dtype}. Use {name}.long().")
+        if self.flips is not None and self.flips.dtype != torch.bool:
+            raise TypeError(f"`flips` must be bool (horizontal, vertical); got {self.flips.dtype}.")
+        if self.epoch < 1:
+            raise ValueError(f"`epoch` must count from 1; got {self.epoch}.")
+
+
+@dataclass(frozen=True)
+class StyledOutput:
+    """What a styled network returns during training.
+
+    Attributes:
+        logits: Label logits, (B, L).
+        diversity: Attention diversity loss of Eq. 5, averaged over the insertion points; 0 without learned attention.
+        attention: Unit-mass attention in use per insertion point, (B, L, H, W), for logging; detached.
+        diagnostics: Scalars by name (modules fired, clamped gains, ...) as 0-d tensors, so reading them is the
+            caller's choice and costs no hidden synchronisation.
+    """
+
+    logits: Tensor
+    diversity: Tensor
+    attention: dict[str, Tensor] = field(default_factory=dict)
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)
