@@ -1,0 +1,148 @@
+"""What a data folder holds: the official downloads by their folders' names, own tables by their ``path`` column."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ldstyle.data.archives import ARCHIVES, Archive, Sea, find_images, read_archive
+from ldstyle.data.own import open_table, read_table
+from ldstyle.data.sheets import read_header
+from ldstyle.data.tables import PAPER_VOCABULARY, Report, SceneTable, fail
+from ldstyle.data.vocabulary import LabelMap, did_you_mean, load_label_map
+
+OWN_TABLE = "labels.csv"
+LAYOUT = "`ucm/`, `aid/`, `dfc15/`, folders with a `labels.csv`, or a CSV with the columns `path` and `domain`"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a domain is read from.
+
+    Attributes:
+        path: Folder of an official download, or an own table's file.
+        archive: The official download, or ``None`` for an own table.
+        columns: Label columns of an own table.
+    """
+
+    path: Path
+    archive: Archive | None
+    columns: tuple[str, ...] = ()
+
+
+def find_domains(root: Path, names: Collection[str] | None = None) -> dict[str, Source]:
+    """Find the domains that ``root`` holds: the official downloads first, then own tables.
+
+    Args:
+        root: The data folder.
+        names: The domains in question. If their folders bear their names, no table of another domain is opened.
+    """
+    if not root.is_dir():
+        raise FileNotFoundError(
+            f"There is no data folder '{root}'. Set --root or $LDSTYLE_DATA to a folder with {LAYOUT}."
+        )
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    own = [folder / OWN_TABLE for folder in folders if (folder / OWN_TABLE).is_file()]
+    downloads = {path.name.lower(): path for path in folders if path / OWN_TABLE not in own}
+    domains = {name: Source(downloads[name], archive) for name, archive in ARCHIVES.items() if name in downloads}
+    if names is not None:
+        near = domains | _own_domains([path for path in own if path.parent.name in names])
+        if near.keys() >= set(names):
+            return near
+    tables = _own_domains([*own, *(path for path in sorted(root.glob("*.csv")) if "path" in read_header(path))])
+    shared = sorted(domains.keys() & tables.keys())
+    if shared:
+        raise _twice(shared[0], domains[shared[0]].path, tables[shared[0]].path)
+    if not domains and not tables:
+        raise FileNotFoundError(f"No data found in '{root}'. Expected {LAYOUT}. See `ldstyle data --help`.")
+    return domains | tables
+
+
+def _own_domains(paths: Sequence[Path]) -> dict[str, Source]:
+    domains: dict[str, Source] = {}
+    for path in paths:
+        # What is wrong with the rows is said when they are read.
+        table = open_table(path, report=lambda problem: None)
+        for name in dict.fromkeys(table.domains):
+            if name in domains:
+                raise _twice(name, domains[name].path, path)
+            domains[name] = Source(path, None, table.columns)
+    return domains
+
+
+def _twice(name: str, one: Path, other: Path) -> ValueError:
+    return ValueError(f"Domain {name!r} stands both in '{one}' and in '{other}'. Rename one.")
+
+
+def read_domains(
+    root: Path,
+    names: Sequence[str] | None = None,
+    *,
+    sea: Sea = "drop",
+    mapping: Path | LabelMap | None = None,
+    vocabulary: Sequence[str] | None = None,
+    require_images: bool = True,
+    report: Report = fail,
+) -> tuple[SceneTable, ...]:
+    """Read the domains below ``root``, all into one vocabulary.
+
+    Args:
+        root: Folder that holds the official downloads, own tables, or both.
+        names: Domains to read, in this order; by default all.
+        sea: What becomes of the label ``sea`` of UCM and AID.
+        mapping: Label map, or its YAML file; it brings its own vocabulary.
+        vocabulary: Label names to read into. By default the paper's if an official download is among the domains,
+            otherwise the label columns of the own tables in order of first appearance.
+        require_images: Whether a row without an image is a problem.
+        report: What to do about repeated rows, missing images and extra images.
+    """
+    sources = choose_domains(find_domains(root, names), names)
+    label_map = _shared_map(sources, mapping, vocabulary)
+    tables: list[SceneTable] = []
+    for name, source in sources.items():
+        if source.archive is None:
+            tables += read_table(
+                source.path, mapping=label_map, domains=[name], require_images=require_images, report=report
+            )
+        else:
+            tables.append(
+                read_archive(
+                    source.archive,
+                    source.path,
+                    sea=sea,
+                    label_map=label_map,
+                    require_images=require_images,
+                    report=report,
+                )
+            )
+    return tuple(tables)
+
+
+def choose_domains(found: Mapping[str, Source], names: Sequence[str] | None) -> dict[str, Source]:
+    """Return the named domains in the order of ``names``, or all."""
+    for name in names or ():
+        if name not in found:
+            raise ValueError(f"There is no domain {name!r}.{did_you_mean(name, found)} Choose from {list(found)}.")
+    return {name: found[name] for name in (found if names is None else names)}
+
+
+def _shared_map(
+    sources: Mapping[str, Source], mapping: Path | LabelMap | None, vocabulary: Sequence[str] | None
+) -> LabelMap:
+    if mapping is not None:
+        if vocabulary is not None:
+            raise ValueError("`mapping` brings its own vocabulary; give either `mapping` or `vocabulary`.")
+        return load_label_map(mapping) if isinstance(mapping, Path) else mapping
+    if vocabulary is not None:
+        return LabelMap(tuple(vocabulary))
+    if any(source.archive for source in sources.values()):
+        return LabelMap(PAPER_VOCABULARY)
+    return LabelMap(tuple(dict.fromkeys(name for source in sources.values() for name in source.columns)))
+
+
+def unlisted_images(table: SceneTable) -> list[str]:
+    """Return the images below the table's folder that no row of it names, as POSIX paths."""
+    listed = {*table.keys, *(table.masks or ())}
+    paths = (path.relative_to(table.root).as_posix() for path in find_images(table.root))
+    return [path for path in paths if path not in listed]

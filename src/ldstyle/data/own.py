@@ -1,0 +1,161 @@
+"""Reader of your own data: a CSV with ``path``, ``domain`` and one column per label, blank where unknown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import numpy as np
+
+from ldstyle.data.sheets import Sheet, drop_duplicates, parse_labels, read_sheet
+from ldstyle.data.tables import Report, SceneTable, fail, first_few
+from ldstyle.data.vocabulary import LabelMap, did_you_mean, load_label_map, merge_labels
+
+DESCRIPTIVE = ("path", "domain", "mask", "scene")
+"""Columns that are no labels: the image, its domain, its mask and what it must not be split from."""
+
+MASK_BITS = 8
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """An own table as it stands in its file, before its labels are brought to a vocabulary.
+
+    Attributes:
+        sheet: The text; its ``path`` and ``mask`` cells are POSIX paths that stay below the folder of the file.
+        domains: Domain of each row; the folder's name if there is no ``domain`` column.
+        columns: The label columns.
+    """
+
+    sheet: Sheet
+    domains: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+def read_table(
+    csv_path: Path,
+    *,
+    mapping: Path | LabelMap | None = None,
+    domains: Collection[str] | None = None,
+    require_images: bool = True,
+    report: Report = fail,
+) -> tuple[SceneTable, ...]:
+    """Read your own table.
+
+    Args:
+        csv_path: The file. Columns: ``path``, relative to the file's folder; ``domain``, by default the folder's name;
+            optionally ``mask``, an image whose bits are the label columns in their order, and ``scene``, a group that
+            no split cuts; and one column per label with 1, 0, or blank where unknown.
+        mapping: Label map, or its YAML file. By default the vocabulary is the label columns.
+        domains: Domains to read, by default all.
+        require_images: Whether a row without its files is a problem.
+        report: What to do about repeated rows and missing files.
+
+    Returns:
+        One table per domain, in order of first appearance; rows in the order of the file.
+    """
+    own = open_table(csv_path, report=report)
+    label_map = load_label_map(mapping) if isinstance(mapping, Path) else mapping
+    wanted = [name for name in dict.fromkeys(own.domains) if domains is None or name in domains]
+    return tuple(
+        _read_domain(
+            own,
+            domain,
+            label_map=label_map or LabelMap(own.columns),
+            require_images=require_images,
+            report=report,
+        )
+        for domain in wanted
+    )
+
+
+def open_table(csv_path: Path, *, report: Report = fail) -> OwnTable:
+    """Read the text of an own table and check its columns, paths and repeated rows; no image is looked for."""
+    if not csv_path.is_file():
+        raise FileNotFoundError(f"There is no table '{csv_path}'. See `ldstyle data --help`.")
+    sheet = read_sheet(csv_path)
+    if "path" not in sheet.header:
+        hint = did_you_mean("path", sheet.header)
+        raise ValueError(f"An own table needs a column `path`; '{csv_path}' has {list(sheet.header)}.{hint}")
+    columns = tuple(name for name in sheet.header if name not in DESCRIPTIVE)
+    if not columns:
+        raise ValueError(f"An own table needs at least one label column; '{csv_path}' has {list(sheet.header)}.")
+    sheet = _inside_folder(sheet)
+    sheet = drop_duplicates(sheet, "path", sheet.column("path"), report=report)
+    if "domain" not in sheet.header:
+        return OwnTable(sheet, (csv_path.absolute().parent.name,) * len(sheet.rows), columns)
+    unnamed = [str(line) for line, name in zip(sheet.lines, sheet.column("domain"), strict=True) if not name]
+    if unnamed:
+        raise ValueError(
+            f"Every row must name its domain; {len(unnamed)} lines of '{csv_path}' do not: {first_few(unnamed)}."
+        )
+    return OwnTable(sheet, sheet.column("domain"), columns)
+
+
+def _inside_folder(sheet: Sheet) -> Sheet:
+    """Bring the paths of a sheet to one spelling; a path that leaves the table's folder is an error."""
+    rows = [list(row) for row in sheet.rows]
+    bad = []
+    for column in ("path", "mask"):
+        if column not in sheet.header:
+            continue
+        position = sheet.header.index(column)
+        for row, line in zip(rows, sheet.lines, strict=True):
+            cell = row[position]
+            row[position] = path = os.path.normpath(cell.replace("\\", "/")) if cell else ""
+            if (
+                PureWindowsPath(path).anchor
+                or ".." in PurePosixPath(path).parts
+                or (column == "path" and path in ("", "."))
+            ):
+                bad.append(f"{cell} (line {line})")
+    if bad:
+        raise ValueError(
+            f"Paths must name files below the folder of their table; {len(bad)} of '{sheet.path}' do not: "
+            f"{first_few(bad)}."
+        )
+    return Sheet(sheet.path, sheet.header, tuple(tuple(row) for row in rows), sheet.lines)
+
+
+def _read_domain(
+    own: OwnTable, domain: str, *, label_map: LabelMap, require_images: bool, report: Report
+) -> SceneTable:
+    sheet = own.sheet.take([i for i, name in enumerate(own.domains) if name == domain])
+    if require_images:
+        sheet = _with_files(sheet, domain, report=report)
+    cells = parse_labels(sheet, own.columns)
+    blank = [name for name, known in zip(own.columns, (cells != -1).any(axis=0), strict=True) if not known]
+    sources = label_map.sources(domain, own.columns, blank=blank)
+    paths = sheet.column("path")
+    masks = [cell or None for cell in sheet.column("mask")] if "mask" in sheet.header else []
+    if any(masks) and max(len(own.columns), len(sources)) > MASK_BITS:
+        raise ValueError(
+            f"Masks hold at most {MASK_BITS} labels, one per bit; '{sheet.path}' has {len(own.columns)} label columns "
+            f"for a vocabulary of {len(sources)}. Leave the column `mask` out."
+        )
+    scenes = sheet.column("scene") if "scene" in sheet.header else ()
+    return SceneTable(
+        domain=domain,
+        root=sheet.path.parent,
+        vocabulary=label_map.vocabulary,
+        keys=paths,
+        labels=np.ascontiguousarray(merge_labels(cells, sources)),
+        masks=tuple(masks) if any(masks) else None,
+        groups=tuple(scene or path for scene, path in zip(scenes, paths, strict=True)) if any(scenes) else None,
+        mask_bits=sources if any(masks) and sources != tuple((i,) for i in range(len(sources))) else None,
+    )
+
+
+def _with_files(sheet: Sheet, domain: str, *, report: Report) -> Sheet:
+    """Return the rows whose image and mask exist; report the others."""
+    folder = sheet.path.parent
+    columns = [sheet.column(name) for name in ("path", "mask") if name in sheet.header]
+    missing = {i: cell for column in columns for i, cell in enumerate(column) if cell and not (folder / cell).is_file()}
+    if missing:
+        message = f"{len(missing)} of {len(sheet.rows)} rows of domain {domain!r} name files that are not in '{folder}'"
+        report(
+            FileNotFoundError(f"{message}: {first_few(missing.values())}. Paths are relative to '{sheet.path.name}'.")
+        )
+    return sheet.take([i for i in range(len(sheet.rows)) if i not in missing])

@@ -1,0 +1,61 @@
+"""Table 1: images, labels per image and positives per label, as counted here and as printed in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ldstyle.data.tables import SceneTable
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """One column of Table 1.
+
+    Attributes:
+        images: Number of images.
+        labels_per_image: Mean number of present labels.
+        positives: Images in which each label is present; ``None`` where the label is unknown throughout.
+    """
+
+    images: int
+    labels_per_image: float
+    positives: Mapping[str, int | None]
+
+
+PAPER_TABLE_1: Mapping[str, Statistics] = {
+    "ucm": Statistics(
+        2100, 2.00, {"building": 691, "car": 886, "tree": 1009, "water": 203, "pavement": 1300, "ship": 102}
+    ),
+    "aid": Statistics(
+        3000, 3.35, {"building": 2161, "car": 2026, "tree": 2406, "water": 852, "pavement": 2328, "ship": 284}
+    ),
+    "dfc15": Statistics(
+        3342, 1.90, {"building": 1001, "car": 705, "tree": 258, "water": 998, "pavement": 3133, "ship": 270}
+    ),
+}
+
+
+def count(table: SceneTable) -> Statistics:
+    """Count what Table 1 counts; a label without a single known value has no count."""
+    present = (table.labels == 1).sum(axis=0)
+    known = (table.labels != -1).any(axis=0)
+    return Statistics(
+        images=len(table),
+        labels_per_image=float(present.sum()) / max(len(table), 1),
+        positives={label: int(present[i]) if known[i] else None for i, label in enumerate(table.vocabulary)},
+    )
+
+
+def differences(domain: str, here: Statistics) -> list[str]:
+    """Return how the counts of a domain of the paper differ from its Table 1, one sentence each; own domains do not."""
+    paper = PAPER_TABLE_1.get(domain)
+    if paper is None:
+        return []
+    pairs: dict[str, tuple[int | None, int | None]] = {"images": (here.images, paper.images)}
+    pairs |= {label: (here.positives.get(label), number) for label, number in paper.positives.items()}
+    return [
+        f"{domain}: {what} {found:d}, the paper has {printed}"
+        for what, (found, printed) in pairs.items()
+        if found is not None and found != printed
+    ]

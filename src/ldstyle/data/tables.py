@@ -1,0 +1,97 @@
+"""The table of one domain: which images there are, and which labels each has, lacks, or leaves unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+PAPER_VOCABULARY = ("building", "car", "tree", "water", "pavement", "ship")
+"""The six labels that UCM, AID and DFC15 share."""
+
+IMAGE_SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".tif", ".tiff"})
+
+Report: TypeAlias = Callable[[Exception], None]
+"""What a reader does with a problem: raise it (the default), or note it and return; offenders are then skipped."""
+
+
+def fail(problem: Exception) -> None:
+    """Raise ``problem``: the strict way of reporting."""
+    raise problem
+
+
+def first_few(offenders: Iterable[str], *, limit: int = 3) -> str:
+    """Name the first ``limit`` offenders and count the rest, e.g. ``'a', 'b', 'c' and 9 more``."""
+    names = [repr(name) for name in offenders]
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class SceneTable:
+    """The images and labels of one domain.
+
+    Attributes:
+        domain: Name of the domain, e.g. ``ucm``.
+        root: Folder that the keys and mask paths are relative to.
+        vocabulary: The L shared label names.
+        keys: Stable name of each sample, unique: the POSIX path of its image relative to ``root``.
+        labels: (N, L) int8, read-only: 1 present, 0 absent, -1 unknown.
+        masks: POSIX path relative to ``root`` of each sample's bit mask image or ``None``; ``None`` if no sample has
+            one.
+        mask_bits: For each of the L labels the bits of a mask pixel that mean it, any of them; ``None``: bit l means
+            label l.
+        groups: What each sample belongs to, e.g. its flight or scene; a split never cuts a group. ``None``: each
+            sample stands alone.
+    """
+
+    domain: str
+    root: Path
+    vocabulary: tuple[str, ...]
+    keys: tuple[str, ...]
+    labels: NDArray[np.int8]
+    masks: tuple[str | None, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    mask_bits: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.keys), len(self.vocabulary))
+        if self.labels.dtype != np.int8:
+            raise TypeError(f"`labels` must be int8; got {self.labels.dtype}. Use labels.astype(np.int8).")
+        if self.labels.shape != shape:
+            raise ValueError(f"`labels` must have shape (N, L) = {shape} to match the keys; got {self.labels.shape}.")
+        if self.labels.size and not np.isin(self.labels, (-1, 0, 1)).all():
+            raise ValueError("`labels` must be 1 (present), 0 (absent) or -1 (unknown).")
+        if len(set(self.keys)) != len(self.keys):
+            raise ValueError(f"`keys` of domain {self.domain!r} must be unique.")
+        for name, values in (("masks", self.masks), ("groups", self.groups)):
+            if values is not None and len(values) != len(self.keys):
+                raise ValueError(f"`{name}` must have one entry per key, {len(self.keys)}; got {len(values)}.")
+        if self.mask_bits is not None and len(self.mask_bits) != len(self.vocabulary):
+            raise ValueError(f"`mask_bits` must have one entry per label, {shape[1]}; got {len(self.mask_bits)}.")
+        self.labels.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def path(self, row: int) -> Path:
+        """Return the image file of sample ``row``."""
+        return self.root / self.keys[row]
+
+    def select(self, rows: ArrayLike | Sequence[int]) -> SceneTable:
+        """Return the table of the given rows, in the order given."""
+        chosen = [int(row) for row in np.asarray(rows, dtype=np.int64)]
+        return SceneTable(
+            domain=self.domain,
+            root=self.root,
+            vocabulary=self.vocabulary,
+            keys=tuple(self.keys[row] for row in chosen),
+            labels=self.labels[chosen],
+            masks=None if self.masks is None else tuple(self.masks[row] for row in chosen),
+            groups=None if self.groups is None else tuple(self.groups[row] for row in chosen),
+            mask_bits=self.mask_bits,
+        )
