@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ldstyle.data.archives import ARCHIVES, Archive, Sea, find_images, read_archive
+from ldstyle.data.archives import ARCHIVES, Archive, Sea, read_archive
 from ldstyle.data.own import open_table, read_table
 from ldstyle.data.sheets import read_header
 from ldstyle.data.tables import PAPER_VOCABULARY, Report, SceneTable, fail
@@ -98,25 +98,31 @@ def read_domains(
         report: What to do about repeated rows, missing images and extra images.
     """
     sources = choose_domains(find_domains(root, names), names)
-    label_map = _shared_map(sources, mapping, vocabulary)
-    tables: list[SceneTable] = []
-    for name, source in sources.items():
-        if source.archive is None:
-            tables += read_table(
-                source.path, mapping=label_map, domains=[name], require_images=require_images, report=report
-            )
-        else:
-            tables.append(
-                read_archive(
-                    source.archive,
-                    source.path,
-                    sea=sea,
-                    label_map=label_map,
-                    require_images=require_images,
-                    report=report,
-                )
-            )
-    return tuple(tables)
+    label_map = shared_label_map(sources, mapping=mapping, vocabulary=vocabulary)
+    return tuple(
+        read_source(name, source, label_map=label_map, sea=sea, require_images=require_images, report=report)
+        for name, source in sources.items()
+    )
+
+
+def read_source(
+    name: str,
+    source: Source,
+    *,
+    label_map: LabelMap,
+    sea: Sea = "drop",
+    require_images: bool = True,
+    report: Report = fail,
+) -> SceneTable:
+    """Read the domain ``name`` from where it was found; the settings are those of `read_domains`."""
+    if source.archive is None:
+        tables = read_table(
+            source.path, mapping=label_map, domains=[name], require_images=require_images, report=report
+        )
+        return tables[0]
+    return read_archive(
+        source.archive, source.path, sea=sea, label_map=label_map, require_images=require_images, report=report
+    )
 
 
 def choose_domains(found: Mapping[str, Source], names: Sequence[str] | None) -> dict[str, Source]:
@@ -127,9 +133,13 @@ def choose_domains(found: Mapping[str, Source], names: Sequence[str] | None) -> 
     return {name: found[name] for name in (found if names is None else names)}
 
 
-def _shared_map(
-    sources: Mapping[str, Source], mapping: Path | LabelMap | None, vocabulary: Sequence[str] | None
+def shared_label_map(
+    sources: Mapping[str, Source],
+    *,
+    mapping: Path | LabelMap | None = None,
+    vocabulary: Sequence[str] | None = None,
 ) -> LabelMap:
+    """Return the label map that the domains are read with; the settings are those of `read_domains`."""
     if mapping is not None:
         if vocabulary is not None:
             raise ValueError("`mapping` brings its own vocabulary; give either `mapping` or `vocabulary`.")
@@ -139,10 +149,3 @@ def _shared_map(
     if any(source.archive for source in sources.values()):
         return LabelMap(PAPER_VOCABULARY)
     return LabelMap(tuple(dict.fromkeys(name for source in sources.values() for name in source.columns)))
-
-
-def unlisted_images(table: SceneTable) -> list[str]:
-    """Return the images below the table's folder that no row of it names, as POSIX paths."""
-    listed = {*table.keys, *(table.masks or ())}
-    paths = (path.relative_to(table.root).as_posix() for path in find_images(table.root))
-    return [path for path in paths if path not in listed]

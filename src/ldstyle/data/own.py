@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 
+from ldstyle.data.archives import find_images
 from ldstyle.data.sheets import Sheet, drop_duplicates, parse_labels, read_sheet
 from ldstyle.data.tables import Report, SceneTable, fail, first_few
 from ldstyle.data.vocabulary import LabelMap, did_you_mean, load_label_map, merge_labels
@@ -92,6 +93,19 @@ def open_table(csv_path: Path, *, report: Report = fail) -> OwnTable:
             f"Every row must name its domain; {len(unnamed)} lines of '{csv_path}' do not: {first_few(unnamed)}."
         )
     return OwnTable(sheet, sheet.column("domain"), columns)
+
+
+def unlisted_images(csv_path: Path) -> list[str]:
+    """Return the images of a table's folder that the table does not list; none if it has a ``domain`` column.
+
+    A table with that column need not have its folder to itself.
+    """
+    sheet = open_table(csv_path, report=lambda problem: None).sheet
+    if "domain" in sheet.header:
+        return []
+    listed = {path for name in ("path", "mask") if name in sheet.header for path in sheet.column(name)}
+    paths = (path.relative_to(csv_path.parent).as_posix() for path in find_images(csv_path.parent))
+    return [path for path in paths if path not in listed]
 
 
 def _inside_folder(sheet: Sheet) -> Sheet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ldstyle.data.tables import SceneTable
@@ -59,3 +59,38 @@ def differences(domain: str, here: Statistics) -> list[str]:
         for what, (found, printed) in pairs.items()
         if found is not None and found != printed
     ]
+
+
+def tabulate(tables: Sequence[SceneTable]) -> tuple[list[str], list[list[str]]]:
+    """Return Table 1 as text, header and rows: for each domain what is counted here, and beside it the paper's column.
+
+    A count that differs from the paper's carries the difference, e.g. ``2407 (+1)``.
+    """
+    header, columns = [""], [["images", "image files found", "labels per image", "no label present"]]
+    columns[0] += tables[0].vocabulary if tables else ()
+    for table in tables:
+        here, paper = count(table), PAPER_TABLE_1.get(table.domain)
+        empty = int((table.labels != 1).all(axis=1).sum())
+        files = sum(table.path(row).is_file() for row in range(len(table)))
+        printed = paper.positives if paper else {}
+        header.append(table.domain)
+        columns.append(
+            [
+                _beside(here.images, paper.images if paper else None),
+                str(files),
+                f"{here.labels_per_image:.2f}",
+                str(empty),
+            ]
+        )
+        columns[-1] += [_beside(number, printed.get(label)) for label, number in here.positives.items()]
+        if paper:
+            header.append(f"{table.domain} (paper)")
+            columns.append([str(paper.images), "", f"{paper.labels_per_image:.2f}", ""])
+            columns[-1] += [str(paper.positives.get(label, "")) for label in table.vocabulary]
+    return header, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _beside(here: int | None, paper: int | None) -> str:
+    if here is None:
+        return "unknown"
+    return str(here) if paper is None or here == paper else f"{here} ({here - paper:+d})"

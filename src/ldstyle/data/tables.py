@@ -18,6 +18,9 @@ IMAGE_SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".tif", ".tiff"})
 Report: TypeAlias = Callable[[Exception], None]
 """What a reader does with a problem: raise it (the default), or note it and return; offenders are then skipped."""
 
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Told of work as ``progress(done, total, what)``."""
+
 
 def fail(problem: Exception) -> None:
     """Raise ``problem``: the strict way of reporting."""

@@ -1,0 +1,103 @@
+"""Tiny fakes of the official layouts, and the folder of real imagery."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+LAND_USE = (
+    "airplane bare-soil buildings cars chaparral court dock field grass mobile-home pavement sand sea ship tanks "
+    "trees water"
+).split()
+ZEEBRUGGE = "impervious water clutter vegetation building tree boat car".split()
+
+
+def write_image(path: Path, *, size: tuple[int, int] = (8, 8), value: int = 120) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.full((size[1], size[0], 3), value, dtype=np.uint8)
+    pixels[0] = (value // 2, value, value // 3)
+    Image.fromarray(pixels).save(path)
+
+
+class Layouts:
+    """Writes fakes in the official layouts; each row names its image and its present labels."""
+
+    UCM: Mapping[str, str] = {
+        "agricultural00": "field trees",
+        "beach03": "sand sea",
+        "harbor03": "dock ship water",
+        "parkinglot03": "cars pavement buildings",
+    }
+    AID: Mapping[str, str] = {
+        "airport_1": "airplane buildings cars pavement trees",
+        "bareland_9": "bare-soil",
+        "park_101": "buildings trees water grass",
+        "port_2": "ship sea dock",
+    }
+    DFC15: Mapping[str, str] = {
+        "1": "impervious water",
+        "2": "impervious boat water clutter",
+        "10": "tree car building",
+    }
+
+    def table(
+        self,
+        path: Path,
+        rows: Mapping[str, str],
+        labels: Sequence[str],
+        *,
+        corner: str = "IMAGE\\LABEL",
+        delimiter: str = ",",
+        newline: str = "\n",
+        encoding: str = "utf-8",
+    ) -> Path:
+        lines = [delimiter.join([corner, *labels])]
+        lines += [
+            delimiter.join([name, *("01"[label in text.split()] for label in labels)]) for name, text in rows.items()
+        ]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((newline.join(lines) + newline).encode(encoding))
+        return path
+
+    def ucm(self, root: Path, *, suffix: str = ".tif") -> Path:
+        for name in self.UCM:
+            write_image(root / "UCMerced_LandUse" / "Images" / name[:-2] / f"{name}{suffix}")
+        self.table(root / "LandUse_Multilabeled.txt", self.UCM, LAND_USE, delimiter="\t", newline="\r\n")
+        return root
+
+    def aid(self, root: Path, *, suffix: str = ".jpg", nested: str = "") -> Path:
+        for i, name in enumerate(self.AID):
+            write_image(
+                root / nested / ("images_tr", "images_test")[i % 2] / name.split("_")[0].title() / f"{name}{suffix}"
+            )
+        self.table(root / "multilabel.csv", self.AID, LAND_USE)
+        return root
+
+    def dfc15(self, root: Path, *, images: bool = True) -> Path:
+        for i, name in enumerate(self.DFC15 if images else ()):
+            write_image(root / ("images_tr", "images_test")[i % 2] / f"{name}.png")
+        self.table(root / "multilabel.csv", self.DFC15, ZEEBRUGGE, corner="image\\label")
+        return root
+
+
+@pytest.fixture
+def layouts() -> Layouts:
+    return Layouts()
+
+
+@pytest.fixture
+def make_image() -> Callable[..., None]:
+    return write_image
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real imagery; the test is skipped without it."""
+    if not os.environ.get("LDSTYLE_DATA"):
+        pytest.skip("LDSTYLE_DATA is not set to a folder of real imagery")
+    return Path(os.environ["LDSTYLE_DATA"])
