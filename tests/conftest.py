@@ -10,11 +10,26 @@ import numpy as np
 import pytest
 from PIL import Image
 
-LAND_USE = (
-    "airplane bare-soil buildings cars chaparral court dock field grass mobile-home pavement sand sea ship tanks "
-    "trees water"
-).split()
-ZEEBRUGGE = "impervious water clutter vegetation building tree boat car".split()
+LAND_USE = [
+    "airplane",
+    "bare-soil",
+    "buildings",
+    "cars",
+    "chaparral",
+    "court",
+    "dock",
+    "field",
+    "grass",
+    "mobile-home",
+    "pavement",
+    "sand",
+    "sea",
+    "ship",
+    "tanks",
+    "trees",
+    "water",
+]
+ZEEBRUGGE = ["impervious", "water", "clutter", "vegetation", "building", "tree", "boat", "car"]
 
 
 def write_image(path: Path, *, size: tuple[int, int] = (8, 8), value: int = 120) -> None:

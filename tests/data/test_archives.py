@@ -125,7 +125,7 @@ def test_a_missing_label_table_is_an_error(tmp_path, layouts):
 def test_two_label_tables_are_an_error(tmp_path, layouts):
     layouts.aid(tmp_path)
     layouts.table(tmp_path / "old" / "multilabel.csv", layouts.AID, ["cars"])
-    with pytest.raises(ValueError, match="one label table; .* has 2: 'multilabel.csv', 'old/multilabel.csv'"):
+    with pytest.raises(ValueError, match=r"one label table; .* has 2: 'multilabel.csv', 'old/multilabel.csv'"):
         read_aid(tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_missing_images_are_named_and_counted(tmp_path, layouts):
     for name in ("beach03", "harbor03"):
         next(tmp_path.rglob(f"{name}.tif")).unlink()
     with pytest.raises(
-        FileNotFoundError, match="2 of 4 UCM images not found in .*: 'beach03', 'harbor03'. Expected 2100"
+        FileNotFoundError, match=r"2 of 4 UCM images not found in .*: 'beach03', 'harbor03'. Expected 2100"
     ):
         read_ucm(tmp_path)
     problems = []

@@ -89,7 +89,7 @@ def test_a_missing_data_folder_is_an_error(tmp_path):
 
 
 def test_a_folder_without_data_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="No data found in .* Expected `ucm/`"):
+    with pytest.raises(FileNotFoundError, match=r"No data found in .* Expected `ucm/`"):
         read_domains(tmp_path)
 
 

@@ -131,7 +131,7 @@ def test_an_unknown_label_is_an_error_with_a_suggestion(folder):
 def test_masks_of_more_labels_than_bits_are_an_error(folder):
     labels = [f"l{i}" for i in range(9)]
     text = ",".join(["path", "mask", *labels]) + "\nimages/a.png,masks/a.png" + ",1" * 9 + "\n"
-    with pytest.raises(ValueError, match="at most 8 labels, one per bit; .* has 9 label columns"):
+    with pytest.raises(ValueError, match=r"at most 8 labels, one per bit; .* has 9 label columns"):
         read_table(write(folder, text))
 
 

@@ -34,22 +34,24 @@ def test_differences_from_the_paper_are_told_and_own_domains_have_none():
 
 def test_a_difference_stands_beside_the_count():
     labels = [[1, 0, 0, 0, 0, 0]] * 700
-    header, rows = tabulate([make(labels, domain="ucm", vocabulary=PAPER_VOCABULARY)])
+    header, rows = tabulate([make(labels, domain="ucm", vocabulary=PAPER_VOCABULARY)], marked=True)
     table = {row[0]: row[1:] for row in rows}
-    assert header == ["", "ucm", "ucm (paper)"]
+    assert header == ["statistic", "ucm", "ucm (paper)"]
     assert table["images"] == ["700 (-1400)", "2100"]
     assert table["building"] == ["700 (+9)", "691"]
-    assert table["image files found"] == ["0", ""]
+    assert table["files found"] == ["0", ""]
+    _, plain = tabulate([make(labels, domain="ucm", vocabulary=PAPER_VOCABULARY)])
+    assert plain[4] == ["building", "700", "691"]
 
 
 def test_own_domains_stand_without_a_second_column():
     header, rows = tabulate([make([[1, -1, -1], [0, 1, -1]]), make([[0, 0, 0]], domain="other")])
-    assert header == ["", "mine", "other"]
+    assert header == ["statistic", "mine", "other"]
     assert rows == [
         ["images", "2", "1"],
-        ["image files found", "0", "0"],
+        ["files found", "0", "0"],
         ["labels per image", "1.00", "0.00"],
-        ["no label present", "0", "1"],
+        ["without label", "0", "1"],
         ["tree", "1", "0"],
         ["car", "1", "0"],
         ["ship", "unknown", "0"],

@@ -55,13 +55,13 @@ def test_a_member_that_would_escape_is_refused_before_anything_is_written(tmp_pa
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind):
     archive = make_tar(tmp_path / "archive", {"link": ""}, kind=kind, target="../outside")
-    with pytest.raises(ValueError, match="1 of .* are not: 'link'"):
+    with pytest.raises(ValueError, match=r"1 of .* are not: 'link'"):
         unpack(archive, tmp_path / "data")
 
 
 def test_links_in_a_zip_are_refused(tmp_path):
     archive = make_zip(tmp_path / "archive", {"link": "../outside"}, mode=stat.S_IFLNK | 0o777)
-    with pytest.raises(ValueError, match="1 of .* are not: 'link'"):
+    with pytest.raises(ValueError, match=r"1 of .* are not: 'link'"):
         unpack(archive, tmp_path / "data")
 
 
@@ -70,7 +70,7 @@ def test_nothing_is_overwritten(tmp_path):
     root = tmp_path / "data"
     root.mkdir()
     (root / "b.txt").write_text("old")
-    with pytest.raises(FileExistsError, match="would overwrite 'b.txt' in"):
+    with pytest.raises(FileExistsError, match=r"would overwrite 'b.txt' in"):
         unpack(archive, root)
     assert [path.name for path in root.iterdir()] == ["b.txt"]
     assert (root / "b.txt").read_text() == "old"
@@ -79,7 +79,7 @@ def test_nothing_is_overwritten(tmp_path):
 def test_a_damaged_archive_leaves_nothing_behind(tmp_path):
     archive = make_zip(tmp_path / "archive", {"a.txt": "first" * 50, "b.txt": "second" * 50})
     archive.write_bytes(archive.read_bytes().replace(b"secondsecond", b"sekondsecond", 1))
-    with pytest.raises(ValueError, match="cannot be unpacked: Bad CRC-32.* Download it again"):
+    with pytest.raises(ValueError, match=r"cannot be unpacked: Bad CRC-32.* Download it again"):
         unpack(archive, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -93,7 +93,7 @@ def test_an_archive_larger_than_the_disk_is_refused(tmp_path, monkeypatch):
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path):
     (tmp_path / "file").write_text("neither")
-    with pytest.raises(ValueError, match="must be a zip or tar file; .* is neither"):
+    with pytest.raises(ValueError, match=r"must be a zip or tar file; .* is neither"):
         unpack(tmp_path / "file", tmp_path / "data")
-    with pytest.raises(FileNotFoundError, match="no file .* to unpack"):
+    with pytest.raises(FileNotFoundError, match=r"no file .* to unpack"):
         unpack(tmp_path / "nothing.zip", tmp_path / "data")

@@ -61,33 +61,36 @@ def differences(domain: str, here: Statistics) -> list[str]:
     ]
 
 
-def tabulate(tables: Sequence[SceneTable]) -> tuple[list[str], list[list[str]]]:
+def tabulate(tables: Sequence[SceneTable], *, marked: bool = False) -> tuple[list[str], list[list[str]]]:
     """Return Table 1 as text, header and rows: for each domain what is counted here, and beside it the paper's column.
 
-    A count that differs from the paper's carries the difference, e.g. ``2407 (+1)``.
+    Args:
+        tables: The domains, of one vocabulary.
+        marked: Whether a count that differs from the paper's carries the difference, e.g. ``2407 (+1)``.
     """
-    header, columns = [""], [["images", "image files found", "labels per image", "no label present"]]
-    columns[0] += tables[0].vocabulary if tables else ()
+    header = ["statistic"]
+    columns = [["images", "files found", "labels per image", "without label", *tables[0].vocabulary]]
     for table in tables:
-        here, paper = count(table), PAPER_TABLE_1.get(table.domain)
-        empty = int((table.labels != 1).all(axis=1).sum())
-        files = sum(table.path(row).is_file() for row in range(len(table)))
-        printed = paper.positives if paper else {}
+        paper = PAPER_TABLE_1.get(table.domain)
         header.append(table.domain)
-        columns.append(
-            [
-                _beside(here.images, paper.images if paper else None),
-                str(files),
-                f"{here.labels_per_image:.2f}",
-                str(empty),
-            ]
-        )
-        columns[-1] += [_beside(number, printed.get(label)) for label, number in here.positives.items()]
+        columns.append(_counted(table, paper if marked else None))
         if paper:
             header.append(f"{table.domain} (paper)")
-            columns.append([str(paper.images), "", f"{paper.labels_per_image:.2f}", ""])
-            columns[-1] += [str(paper.positives.get(label, "")) for label in table.vocabulary]
+            printed = [str(paper.positives.get(label, "")) for label in table.vocabulary]
+            columns.append([str(paper.images), "", f"{paper.labels_per_image:.2f}", "", *printed])
     return header, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _counted(table: SceneTable, paper: Statistics | None) -> list[str]:
+    here = count(table)
+    printed = paper.positives if paper else {}
+    return [
+        _beside(here.images, paper.images if paper else None),
+        str(sum(table.path(row).is_file() for row in range(len(table)))),
+        f"{here.labels_per_image:.2f}",
+        str(int((table.labels != 1).all(axis=1).sum())),
+        *(_beside(number, printed.get(label)) for label, number in here.positives.items()),
+    ]
 
 
 def _beside(here: int | None, paper: int | None) -> str:
