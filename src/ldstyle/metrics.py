@@ -1,0 +1,186 @@
+"""Multi-label scores: average precision, class-wise and overall F1, and the thresholds F1 needs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ldstyle.functional._checks import check_present, check_shape
+
+_UNKNOWN = -1
+
+
+def average_precision(scores: Tensor, present: Tensor, known: Tensor | None = None) -> Tensor:
+    """Compute each label's average precision Σ_n (R_n − R_{n−1}) P_n over all distinct scores.
+
+    As in scikit-learn: no interpolation, and equal scores share one threshold.
+
+    Args:
+        scores: Scores, higher means present, (B, L); logits and probabilities alike, for only their order counts.
+        present: Label presence, (B, L) bool.
+        known: True where the label is annotated, (B, L) bool; the rest takes no part. ``None`` means all are.
+
+    Returns:
+        Average precision, (L,). A label without positives is NaN.
+    """
+    from torchmetrics.functional.classification import binary_average_precision
+
+    known = _checked(scores, present, known)
+    result = scores.new_full((scores.shape[1],), torch.nan, dtype=torch.float32)
+    for label in (~without_positives(present, known)).nonzero().flatten().tolist():
+        rows = known[:, label]
+        # Ranks instead of scores: torchmetrics squashes scores outside [0, 1] by a sigmoid, whose rounding ties them.
+        distinct, rank = scores[rows, label].unique(return_inverse=True)
+        truth = present[rows, label].long()
+        result[label] = binary_average_precision(rank.double() / len(distinct), truth, validate_args=False)
+    return result
+
+
+def mean_average_precision(scores: Tensor, present: Tensor, known: Tensor | None = None) -> Tensor:
+    """Average the labels' average precision (mAP), leaving out labels without positives.
+
+    Args:
+        scores: Scores, (B, L).
+        present: Label presence, (B, L) bool.
+        known: True where the label is annotated, (B, L) bool.
+
+    Returns:
+        Scalar; NaN if no label has a positive. ``without_positives(present, known).sum()`` labels were left out.
+    """
+    return average_precision(scores, present, known).nanmean()
+
+
+def without_positives(present: Tensor, known: Tensor | None = None) -> Tensor:
+    """Mark the labels no known sample carries; class averages leave them out, for their recall is undefined.
+
+    Args:
+        present: Label presence, (B, L) bool.
+        known: True where the label is annotated, (B, L) bool.
+
+    Returns:
+        True where a label has no positives, (L,) bool.
+    """
+    check_present(present, len(present))
+    return ~(present if known is None else present & known).any(dim=0)
+
+
+def class_f1(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor | None = None) -> Tensor:
+    """Average the labels' F1 (CF1): mean_l 2 TP_l / (2 TP_l + FP_l + FN_l).
+
+    Args:
+        scores: Scores, (B, L).
+        present: Label presence, (B, L) bool.
+        thresholds: A label is predicted where ``score >= threshold``, (L,).
+        known: True where the label is annotated, (B, L) bool.
+
+    Returns:
+        Scalar over the labels with positives; NaN if there are none.
+    """
+    from torchmetrics.functional.classification import multilabel_f1_score as f1
+
+    predicted, truth = _decisions(scores, present, thresholds, known)
+    per_label = f1(predicted, truth, truth.shape[1], average="none", ignore_index=_UNKNOWN, validate_args=False)
+    return _class_mean(per_label, present, known)
+
+
+def class_f1_cpcr(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor | None = None) -> Tensor:
+    """Compute the harmonic mean of class-averaged precision CP and recall CR: 2 CP CR / (CP + CR).
+
+    Args:
+        scores: Scores, (B, L).
+        present: Label presence, (B, L) bool.
+        thresholds: A label is predicted where ``score >= threshold``, (L,).
+        known: True where the label is annotated, (B, L) bool.
+
+    Returns:
+        Scalar over the labels with positives; a label never predicted has precision 0. NaN if there are no positives.
+    """
+    from torchmetrics.functional.classification import multilabel_precision, multilabel_recall
+
+    predicted, truth = _decisions(scores, present, thresholds, known)
+    precision, recall = (
+        _class_mean(
+            metric(predicted, truth, truth.shape[1], average="none", ignore_index=_UNKNOWN, validate_args=False),
+            present,
+            known,
+        )
+        for metric in (multilabel_precision, multilabel_recall)
+    )
+    total = precision + recall
+    return torch.where(total == 0, 0.0, 2 * precision * recall / torch.where(total == 0, 1.0, total))
+
+
+def overall_f1(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor | None = None) -> Tensor:
+    """Compute F1 over all decisions of all labels together (OF1): 2 ΣTP / (2 ΣTP + ΣFP + ΣFN).
+
+    Args:
+        scores: Scores, (B, L).
+        present: Label presence, (B, L) bool.
+        thresholds: A label is predicted where ``score >= threshold``, (L,).
+        known: True where the label is annotated, (B, L) bool.
+
+    Returns:
+        Scalar; false alarms for labels without positives count too. 0 if nothing is present nor predicted.
+    """
+    from torchmetrics.functional.classification import multilabel_f1_score as f1
+
+    predicted, truth = _decisions(scores, present, thresholds, known)
+    overall: Tensor = f1(predicted, truth, truth.shape[1], average="micro", ignore_index=_UNKNOWN, validate_args=False)
+    return overall
+
+
+def best_thresholds(scores: Tensor, present: Tensor, known: Tensor | None = None) -> Tensor:
+    """Pick each label's threshold of highest F1 among all its observed scores, for ``score >= threshold``.
+
+    Args:
+        scores: Scores, (B, L).
+        present: Label presence, (B, L) bool.
+        known: True where the label is annotated, (B, L) bool.
+
+    Returns:
+        Thresholds, (L,). Among equally good ones the closest to 0.5, then the lower; 0.5 for a label without positives.
+    """
+    known = _checked(scores, present, known)
+    result = scores.new_full((scores.shape[1],), 0.5)
+    for label in (~without_positives(present, known)).nonzero().flatten().tolist():
+        rows = known[:, label]
+        candidates, rank = scores[rows, label].unique(return_inverse=True)  # ascending
+        truth = present[rows, label].long()
+        hits, chosen = (
+            torch.zeros_like(candidates, dtype=torch.int64).index_add_(0, rank, counted).flip(0).cumsum(0).flip(0)
+            for counted in (truth, torch.ones_like(truth))
+        )
+        # From counts, not from torchmetrics' precision and recall: rounding of the curve would decide between ties.
+        f1 = 2.0 * hits.double() / (chosen + truth.sum())
+        best = candidates[f1 == f1.max()]
+        result[label] = best[(best.double() - 0.5).abs().argmin()]
+    return result
+
+
+def _checked(scores: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
+    """Return ``known``, all true if it is not given, after checking the shapes."""
+    if scores.ndim != 2 or not scores.is_floating_point():
+        raise ValueError(
+            f"`scores` must be floating-point of shape (B, L); got {scores.dtype} of shape {tuple(scores.shape)}."
+        )
+    batch, labels = scores.shape
+    check_present(present, batch, labels)
+    if known is None:
+        return torch.ones_like(present)
+    check_shape(known, (batch, labels), name="known", meaning="(B, L)")
+    if known.dtype != torch.bool:
+        raise TypeError(f"`known` must be bool; got {known.dtype}. Use labels >= 0.")
+    return known
+
+
+def _decisions(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return predicted and true labels as integers, (B, L), the truth of unknown ones marked."""
+    known = _checked(scores, present, known)
+    check_shape(thresholds, (scores.shape[1],), name="thresholds", meaning="(L,)")
+    return (scores >= thresholds).long(), torch.where(known, present.long(), _UNKNOWN)
+
+
+def _class_mean(per_label: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
+    """Average over the labels with positives; torchmetrics' own mean would count the others as 0."""
+    # One label comes back as a scalar.
+    return per_label.reshape(-1)[~without_positives(present, known)].mean()
