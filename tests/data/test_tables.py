@@ -34,6 +34,16 @@ def test_a_path_lies_below_the_root():
     assert make().path(1) == Path("data/b/c.png")
 
 
+def test_regions_follow_the_bits_of_the_mask():
+    bits = np.arange(8, dtype=np.uint8).reshape(1, 2, 4)
+    tree = [[value & 2 > 0 for value in row] for row in bits[0].tolist()]
+    car = [[value & 1 > 0 or value & 4 > 0 for value in row] for row in bits[0].tolist()]
+    assert make().regions(bits).tolist() == [[tree, car]]
+    first = [[value & 1 > 0 for value in row] for row in bits[0].tolist()]
+    assert make(mask_bits=None).regions(bits[0]).tolist() == [first, tree]
+    assert not make(mask_bits=((), (0,))).regions(bits)[0, 0].any()
+
+
 def test_labels_cannot_be_written_to():
     with pytest.raises(ValueError, match="read-only"):
         make().labels[0, 0] = 0

@@ -98,3 +98,9 @@ class SceneTable:
             groups=None if self.groups is None else tuple(self.groups[row] for row in chosen),
             mask_bits=self.mask_bits,
         )
+
+    def regions(self, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return where each label is, (..., L, H, W), from mask pixels as stored, (..., H, W)."""
+        meanings = self.mask_bits or tuple((label,) for label in range(len(self.vocabulary)))
+        weights = [sum(1 << bit for bit in label_bits) for label_bits in meanings]
+        return np.stack([(bits & weight) != 0 for weight in weights], axis=-3)
