@@ -93,6 +93,11 @@ def test_a_folder_without_data_is_an_error(tmp_path):
         read_domains(tmp_path)
 
 
+def test_the_folder_of_one_download_is_no_data_folder(root):
+    with pytest.raises(FileNotFoundError, match=r"No data found in '.*/dfc15'. .* Did you mean '.*'\?"):
+        read_domains(root / "dfc15")
+
+
 def test_an_unknown_domain_is_an_error_with_a_suggestion(root):
     with pytest.raises(ValueError, match=r"There is no domain 'dorne'. Did you mean 'drone'\? Choose from \['ucm'"):
         read_domains(root, ["dorne"])

@@ -86,3 +86,8 @@ def test_a_label_map_reads_from_yaml(tmp_path):
 def test_a_label_map_of_the_wrong_form_is_refused(tmp_path, text, error, match):
     with pytest.raises(error, match=match):
         load_label_map(write(tmp_path, text))
+
+
+def test_a_missing_label_map_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no label map '.*map.yaml'"):
+        load_label_map(tmp_path / "map.yaml")

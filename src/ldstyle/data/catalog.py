@@ -55,7 +55,8 @@ def find_domains(root: Path, names: Collection[str] | None = None) -> dict[str, 
     if shared:
         raise _twice(shared[0], domains[shared[0]].path, tables[shared[0]].path)
     if not domains and not tables:
-        raise FileNotFoundError(f"No data found in '{root}'. Expected {LAYOUT}. See `ldstyle data --help`.")
+        hint = f"Did you mean '{root.parent}'?" if root.name.lower() in ARCHIVES else "See `ldstyle data --help`."
+        raise FileNotFoundError(f"No data found in '{root}'. Expected {LAYOUT}. {hint}")
     return domains | tables
 
 

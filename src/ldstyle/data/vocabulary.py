@@ -99,6 +99,8 @@ def merge_labels(cells: NDArray[np.int8], sources: Sequence[Sequence[int]]) -> N
 
 def load_label_map(path: Path) -> LabelMap:
     """Read a label map from YAML: ``vocabulary`` (a list) and ``domains`` (domain to name to label or null)."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no label map '{path}'.")
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except yaml.YAMLError as error:
