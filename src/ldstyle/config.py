@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Background: TypeAlias = float | Literal["paper", "confined"]
-"""Share of every place that keeps the identity: a number b >= 0, or a preset (``paper`` = H·W·1e-6, ``confined`` = 0.1)."""
+"""The identity's density b at every place: a number >= 0 or a preset (``paper`` = H·W·1e-6, ``confined`` = 0.1)."""
 
 PAPER_BACKGROUND = 1e-6
 CONFINED_BACKGROUND = 0.1

@@ -35,6 +35,8 @@ class StyleContext:
             is allowed where no cached maps are in use.
         flips: Whether the image was flipped horizontally and vertically, (B, 2) bool. ``None`` means unflipped.
         epoch: Epoch of training, counted from 1.
+        original: Number of the image a sample was made from, (B,) int64; copies of one image are never paired.
+            ``None`` means that every sample is an image of its own.
     """
 
     present: Tensor
@@ -42,6 +44,7 @@ class StyleContext:
     index: Tensor | None
     flips: Tensor | None
     epoch: int
+    original: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.present.dtype != torch.bool or self.present.ndim != 2:
@@ -50,12 +53,12 @@ class StyleContext:
                 f"{tuple(self.present.shape)}. Use labels == 1."
             )
         batch = self.present.shape[0]
-        expected = {"domain": (batch,), "index": (batch,), "flips": (batch, 2)}
+        expected = {"domain": (batch,), "index": (batch,), "flips": (batch, 2), "original": (batch,)}
         for name, shape in expected.items():
             value = getattr(self, name)
             if value is not None and tuple(value.shape) != shape:
                 raise ValueError(f"`{name}` must have shape {shape} to match `present`; got {tuple(value.shape)}.")
-        for name in ("domain", "index"):
+        for name in ("domain", "index", "original"):
             value = getattr(self, name)
             if value is not None and value.dtype != torch.int64:
                 raise TypeError(f"`{name}` must be int64; got {value.dtype}. Use {name}.long().")

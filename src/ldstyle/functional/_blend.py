@@ -28,7 +28,7 @@ class BlendAffine(torch.autograd.Function):
         return _maps(mixed, like=feats)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of map, weights and coefficients."""
         feats, places, gain, shift = ctx.saved_tensors
         needs_feats, needs_weights, needs_gain, needs_shift = ctx.needs_input_grad
@@ -56,7 +56,7 @@ def _rows(feats: Tensor) -> Tensor:
 
 def _maps(rows: Tensor, *, like: Tensor) -> Tensor:
     """View (B, HW, C) as a map again."""
-    return rows.transpose(1, 2).unflatten(2, like.shape[2:])
+    return rows.transpose(1, 2).reshape(like.shape)
 
 
 def _channels_last(feats: Tensor) -> bool:

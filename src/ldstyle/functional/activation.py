@@ -28,4 +28,4 @@ def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
             f"{tuple(head_weight.shape)}."
         )
     with torch.autocast(feats.device.type, enabled=False):
-        return (head_weight.float() @ feats.float().flatten(2)).unflatten(2, (height, width))
+        return (head_weight.float() @ feats.float().flatten(2)).view(-1, len(head_weight), height, width)

@@ -92,7 +92,5 @@ def recompose(
     gain, shift = gain_and_shift(old, new, max_gain=max_gain)
     weights, _ = blend_weights(attn, background=background)
     with torch.autocast(feats.device.type, enabled=False):
-        mixed: Tensor = BlendAffine.apply(  # type: ignore[no-untyped-call]
-            feats, weights.to(feats.dtype), gain.to(feats.dtype), shift.to(feats.dtype)
-        )
+        mixed: Tensor = BlendAffine.apply(feats, weights.to(feats.dtype), gain.to(feats.dtype), shift.to(feats.dtype))
         return mixed

@@ -29,7 +29,7 @@ def global_moments(feats: Tensor, *, eps: float = 1e-6) -> Moments:
 
 
 def restyle(feats: Tensor, old: Moments, new: Moments) -> Tensor:
-    """Renormalize the whole map from ``old`` to ``new``, both (B, 1, C); equal moments return ``feats``, bit for bit."""
+    """Renormalize the whole map from ``old`` to ``new``, (B, 1, C); equal moments return ``feats``, bit for bit."""
     gain = new.std / old.std  # (B, 1, C)
     shift = (new.mean - old.mean) - (gain - 1) * old.mean
     gain, shift = (value[:, 0, :, None, None].to(feats.dtype) for value in (gain, shift))
@@ -143,4 +143,5 @@ def _covariance_root_product(noise: Tensor, statistics: Tensor) -> Tensor:
     spanned = values > values[-1] * 1e-10
     inverse_root = torch.where(spanned, values, 1.0).rsqrt() * spanned
     middle = vectors * inverse_root @ vectors.T
-    return (noise.double() @ wide.T @ middle @ wide).to(noise.dtype)
+    product: Tensor = noise.double() @ wide.T @ middle @ wide
+    return product.to(noise.dtype)

@@ -61,7 +61,7 @@ def mix_topk_values(
         check_shape(whole_map, tuple(attn.shape[:2]), name="whole_map", meaning="(B, L)")
     weights, _ = blend_weights(attn, background=background)
     groups = tuple(_plan(attn.detach(), partner, lam, whole_map, top_ratio=top_ratio))
-    mixed: Tensor = _BlendMatched.apply(feats, weights, groups)  # type: ignore[no-untyped-call]
+    mixed: Tensor = _BlendMatched.apply(feats, weights, groups)
     return mixed
 
 
@@ -137,9 +137,7 @@ class _BlendMatched(torch.autograd.Function):
                 kept = [*kept, change] if room >= 0 else None
             share = weights[group.rows, group.label].flatten(1).gather(1, group.places)  # (P, K)
             field = flat.new_zeros(len(group.rows), *flat.shape[1:])
-            field.scatter_(
-                2, group.places[:, None].expand_as(change), (change * share[:, None]).to(flat.dtype)
-            )
+            field.scatter_(2, group.places[:, None].expand_as(change), (change * share[:, None]).to(flat.dtype))
             mixed.index_add_(0, group.rows, field)
         ctx.groups, ctx.kept, ctx.shape = groups, kept, weights.shape
         ctx.weights_dtype = weights.dtype
@@ -147,7 +145,7 @@ class _BlendMatched(torch.autograd.Function):
         return mixed.view(feats.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         if not ctx.needs_input_grad[1]:
             return grad, None, None
         flat = None if ctx.kept is not None else ctx.saved_tensors[0].detach().flatten(2)

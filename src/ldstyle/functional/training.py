@@ -52,9 +52,7 @@ def blend_pathways(local: Tensor, global_: Tensor, weight: float | Tensor) -> Te
     return torch.lerp(global_, local, weight)
 
 
-def objective(
-    output: StyledOutput, present: Tensor, *, diversity_weight: float, known: Tensor | None = None
-) -> Tensor:
+def objective(output: StyledOutput, present: Tensor, *, diversity_weight: float, known: Tensor | None = None) -> Tensor:
     """Add the weighted diversity loss to the mean binary cross-entropy: BCE + w_div · L_div (Eq. 13).
 
     Args:

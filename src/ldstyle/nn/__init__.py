@@ -1,0 +1,27 @@
+"""Any backbone, with style modules at its insertion points."""
+
+from ldstyle.nn.activation_maps import activation_maps
+from ldstyle.nn.global_style import GlobalStyle
+from ldstyle.nn.gradcam_bank import GradCamBank
+from ldstyle.nn.head import LinearHead, OpaqueHead, analyse_head
+from ldstyle.nn.insertion import InsertionPoint, insertion_points
+from ldstyle.nn.label_decoupled import LabelDecoupledStyle
+from ldstyle.nn.llam import LLAM
+from ldstyle.nn.style_bank import StyleBank
+from ldstyle.nn.styled_net import StyledNet, attach
+
+__all__ = [
+    "LLAM",
+    "GlobalStyle",
+    "GradCamBank",
+    "InsertionPoint",
+    "LabelDecoupledStyle",
+    "LinearHead",
+    "OpaqueHead",
+    "StyleBank",
+    "StyledNet",
+    "activation_maps",
+    "analyse_head",
+    "attach",
+    "insertion_points",
+]

@@ -1,0 +1,121 @@
+"""Class activation maps of a whole network, for the map bank and for explanations (Eq. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ldstyle.functional import class_activation_maps
+from ldstyle.nn.gradcam_bank import GradCamBank
+from ldstyle.nn.head import Head, LinearHead, OpaqueHead
+from ldstyle.nn.layout import as_maps, from_maps, logits_of
+
+CORRECT = 0.5
+"""A present label counts as found when its probability reaches this."""
+
+
+def activation_maps(backbone: nn.Module, head: Head, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute raw maps of all labels and the logits, without touching weights, buffers or ``.grad``.
+
+    Args:
+        backbone: Network, in the mode it should run in.
+        head: How its classifier hangs on the last map.
+        images: Images, (B, 3, H, W).
+
+    Returns:
+        Raw maps (B, L, h, w), negative values included, and logits (B, L), both without gradient.
+    """
+    match head:
+        case LinearHead():
+            with torch.no_grad(), capture(backbone, head, images) as captured:
+                logits = logits_of(backbone(images))
+            return linear_maps(backbone, head, captured[0]), logits
+        case OpaqueHead():
+            return _gradient_maps(backbone, head, images)
+
+
+def linear_maps(backbone: nn.Module, head: LinearHead, feats: Tensor) -> Tensor:
+    """Compute raw maps from the pooled map alone, (B, L, h, w), without gradient."""
+    return class_activation_maps(feats.detach(), classifier_weight(backbone, head))
+
+
+def classifier_weight(backbone: nn.Module, head: LinearHead) -> Tensor:
+    """Return the weight of the linear classifier, (L, C), detached."""
+    weight: Tensor = backbone.get_submodule(head.classifier).weight  # type: ignore[assignment]
+    return weight.detach().flatten(1)
+
+
+@contextmanager
+def capture(backbone: nn.Module, head: Head, images: Tensor) -> Iterator[list[Tensor]]:
+    """Collect the last feature map of the forward passes made inside the block, as (B, C, h, w)."""
+    captured: list[Tensor] = []
+    size = (images.shape[2], images.shape[3])
+
+    def hook(_module: nn.Module, _args: Any, output: Any) -> None:
+        captured.append(as_maps(output, head.point, size).detach())
+
+    handle = backbone.get_submodule(head.features).register_forward_hook(hook)
+    try:
+        yield captured
+    finally:
+        handle.remove()
+
+
+def refresh_bank(
+    backbone: nn.Module, head: Head, bank: GradCamBank, batches: Iterable[tuple[Tensor, Tensor, Tensor]]
+) -> None:
+    """Rebuild the map bank in one pass over un-augmented training images.
+
+    Args:
+        backbone: Network; runs in eval mode, and every submodule's mode is restored.
+        head: How its classifier hangs on the last map.
+        bank: Bank to fill; an entry is kept only if its label is present and predicted.
+        batches: Images (B, 3, H, W), label presence (B, L) bool and sample numbers (B,).
+    """
+    modes = {module: module.training for module in backbone.modules()}
+    backbone.eval()
+    try:
+        for images, present, index in batches:
+            maps, logits = activation_maps(backbone, head, images)
+            bank.store(index, maps, predicted(logits, present))
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def predicted(logits: Tensor, present: Tensor) -> Tensor:
+    """Mark labels that are present and predicted, (B, L) bool on the device of the logits."""
+    return present.to(logits.device, non_blocking=True) & (logits.sigmoid() >= CORRECT)
+
+
+def _gradient_maps(backbone: nn.Module, head: OpaqueHead, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Grad-CAM by automatic differentiation through the head alone: the graph starts at the last map."""
+    leaves: list[Tensor] = []
+    size = (images.shape[2], images.shape[3])
+
+    def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+        leaves.append(as_maps(output, head.point, size).detach().requires_grad_())
+        return from_maps(leaves[-1], output, head.point)
+
+    handle = backbone.get_submodule(head.features).register_forward_hook(hook)
+    needs = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+    try:
+        for parameter in needs:  # no graph below the last map, none to the weights
+            parameter.requires_grad_(False)
+        with torch.enable_grad():
+            logits = logits_of(backbone(images))
+            sums = logits.sum(dim=0)
+            labels = range(len(sums))
+            slopes = [torch.autograd.grad(sums[label], leaves[0], retain_graph=True)[0] for label in labels]
+    finally:
+        for parameter in needs:
+            parameter.requires_grad_(True)
+        handle.remove()
+    feats = leaves[0].detach().float()
+    weights = torch.stack([slope.float().mean(dim=(2, 3)) for slope in slopes], dim=1)  # (B, L, C)
+    maps = torch.einsum("blc,bchw->blhw", weights, feats)
+    return maps, logits.detach()

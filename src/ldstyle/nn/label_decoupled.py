@@ -1,0 +1,248 @@
+"""A label-decoupled style module: one style per label, inside that label's region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ldstyle.config import (
+    CSULiteConfig,
+    EFDMixConfig,
+    GradCamConfig,
+    LabelDecoupledConfig,
+    LLAMConfig,
+    MixStyleConfig,
+    UniformConfig,
+    background_share,
+)
+from ldstyle.functional import (
+    attention_diversity,
+    blend_pathways,
+    effective_lambda,
+    label_moments,
+    mix_moments,
+    mix_topk_values,
+    perturb_moments,
+    recompose,
+    warmup_weight,
+)
+from ldstyle.functional.global_styles import global_moments
+from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
+from ldstyle.nn.global_style import apply_global
+from ldstyle.nn.gradcam_bank import CachedMaps
+from ldstyle.nn.llam import LLAM
+from ldstyle.nn.style_bank import StyleBank
+from ldstyle.nouns import Moments
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a style module knows of the batch; all tensors on the host.
+
+    Attributes:
+        present: Label presence, (B, L) bool.
+        domain: Domain number, (B,) int64.
+        partner: Label-matched partner of the per-label path, (B,) int64.
+        global_partner: Partner of the global path, (B,) int64.
+        epoch: Epoch of training, counted from 1.
+        clean: Whether no earlier module restyled this batch, so that its statistics may be remembered.
+    """
+
+    present: Tensor
+    domain: Tensor
+    partner: Tensor
+    global_partner: Tensor
+    epoch: int
+    clean: bool = True
+
+
+class Styled(NamedTuple):
+    """Result of a style module: the map, the maps in use, their diversity, and the number of clamped gains."""
+
+    feats: Tensor
+    attn: Tensor | None = None
+    diversity: Tensor | None = None
+    clamped: Tensor | None = None
+
+
+class _Region(NamedTuple):
+    """Attention of a batch and where it holds; ``usable`` is on the host, ``None`` means everywhere."""
+
+    attn: Tensor  # (B, L, H, W), zero where unusable
+    usable: Tensor | None
+
+
+class LabelDecoupledStyle(nn.Module):
+    """Restyle each label's region towards a cross-domain sample that carries the label; the identity outside training.
+
+    Args:
+        config: The method's settings.
+        channels: Channels C of the feature map.
+        num_labels: Number of labels L.
+    """
+
+    def __init__(self, config: LabelDecoupledConfig, channels: int, num_labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.llam: LLAM | None = None
+        if isinstance(config.attention, LLAMConfig):
+            self.llam = LLAM(channels, num_labels, temperature=config.attention.temperature)
+        self.bank = StyleBank(num_labels, channels, size=config.bank_size) if config.bank_size else None
+
+    def forward(
+        self, feats: Tensor, batch: Batch, draws: StyleDraws | None, cached: CachedMaps | None = None
+    ) -> Styled:
+        """Restyle a batch.
+
+        Args:
+            feats: Feature map, (B, C, H, W).
+            batch: Labels, domains and partners.
+            draws: The module's draws; ``None`` when its gate is shut. Learned attention is computed all the same,
+                since the diversity loss runs at every step.
+            cached: Cached maps, or ``None`` before there are any.
+
+        Returns:
+            The restyled map and what the loss and the log need. In eval mode ``feats`` itself.
+        """
+        if not self.training:
+            return Styled(feats)
+        if self.llam is None and draws is None:
+            return Styled(feats)
+        region = self._attend(feats, batch, cached)
+        attn = None if region is None else region.attn.detach()
+        diversity = None
+        if self.llam is not None and region is not None:
+            diversity = attention_diversity(region.attn, batch.present.to(feats.device, non_blocking=True))
+        if draws is None:
+            return Styled(feats, attn, diversity)
+        share = self._local_share(batch.epoch, region)
+        clamped = None
+        if share > 0 and region is not None:
+            mixed, clamped = self._local(feats, region, batch, draws)
+            mixed = self._blend(mixed, feats, share, region, batch, draws)
+        else:
+            mixed = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
+        return Styled(mixed, attn, diversity, clamped)
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        shown = ("operator", "attention", "gate_prob", "warmup_epochs", "background")
+        return ", ".join(f"{name}={getattr(self.config, name)}" for name in shown)
+
+    def _attend(self, feats: Tensor, batch: Batch, cached: CachedMaps | None) -> _Region | None:
+        present = batch.present.to(feats.device, non_blocking=True)
+        match self.config.attention:
+            case LLAMConfig():
+                assert self.llam is not None
+                return _Region(self.llam(feats, present), None)
+            case GradCamConfig():
+                return None if cached is None else _Region(cached.at(feats), cached.usable)
+            case UniformConfig():
+                height, width = feats.shape[2:]
+                uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device)
+                # No label has a map of its own: every pair matches whole maps.
+                return _Region(uniform * present[:, :, None, None], torch.zeros_like(batch.present))
+
+    def _local_share(self, epoch: int, region: _Region | None) -> float:
+        if isinstance(self.config.attention, GradCamConfig):
+            return 0.0 if region is None else 1.0
+        return warmup_weight(epoch, self.config.warmup_epochs)
+
+    def _blend(
+        self, mixed: Tensor, feats: Tensor, share: float, region: _Region, batch: Batch, draws: StyleDraws
+    ) -> Tensor:
+        """Bring in the global path: by the warm-up's share, and whole for samples without any usable map."""
+        if share < 1:
+            global_ = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
+            return blend_pathways(mixed, global_, share)
+        if isinstance(self.config.attention, GradCamConfig) and region.usable is not None:
+            lost = (batch.present.any(dim=1) & ~region.usable.any(dim=1)).nonzero()[:, 0]
+            if len(lost):
+                global_ = self._global_rows(feats, lost, batch, draws)
+                return mixed.index_copy(0, lost.to(feats.device, non_blocking=True), global_.to(mixed.dtype))
+        return mixed
+
+    def _global_rows(self, feats: Tensor, rows: Tensor, batch: Batch, draws: StyleDraws) -> Tensor:
+        """Apply the global operator to some samples only: they and their partners make a smaller batch."""
+        both = torch.cat([rows, batch.global_partner[rows]])
+        partner = torch.arange(len(both))
+        partner[: len(rows)] += len(rows)
+        draw = type(draws.global_)(*(value[both] for value in draws.global_))
+        subset = feats[both.to(feats.device, non_blocking=True)]
+        return apply_global(self.config.operator, subset, partner, draw)[: len(rows)]
+
+    def _local(self, feats: Tensor, region: _Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
+        background = background_share(self.config.background, feats.shape[2] * feats.shape[3])
+        match self.config.operator, draws.local:
+            case EFDMixConfig(top_ratio=top_ratio), Mixing(lam):
+                lam = effective_lambda(lam, batch.present, batch.partner)
+                whole = _whole(region, batch, lam)
+                attn = _with_uniform(region, batch, whole)
+                mixed = mix_topk_values(
+                    feats, attn, batch.partner, lam, top_ratio=top_ratio, background=background, whole_map=whole
+                )
+                return mixed, None
+            case MixStyleConfig(), Mixing(lam):
+                attn, old, new = self._mixed_moments(feats, region, batch, lam, draws.choice)
+            case CSULiteConfig(strength=strength), Perturbation(noise, common):
+                attn = _with_uniform(region, batch, None if region.usable is None else batch.present & ~region.usable)
+                old = label_moments(feats.detach(), attn)
+                noise, common = (value.to(feats.device, non_blocking=True) for value in (noise, common))
+                new = perturb_moments(old, noise, common, strength=strength)
+            case operator, draw:
+                raise TypeError(f"{type(draw).__name__} draws do not belong to {type(operator).__name__}.")
+        ratio = new.std.detach() / old.std.detach()
+        clamped = ((ratio > self.config.max_gain) | (ratio * self.config.max_gain < 1)).sum()
+        return recompose(feats, attn, old, new, background=background, max_gain=self.config.max_gain), clamped
+
+    def _mixed_moments(
+        self, feats: Tensor, region: _Region, batch: Batch, lam: Tensor, choice: Tensor | None
+    ) -> tuple[Tensor, Moments, Moments]:
+        """Return the maps in use, the moments under them, and those moments mixed with a partner's or the bank's."""
+        device = feats.device
+        detached = feats.detach()
+        effective = effective_lambda(lam, batch.present, batch.partner)
+        whole = _whole(region, batch, effective)
+        banked, found = None, None
+        if self.bank is not None and choice is not None:
+            own_map = batch.present if region.usable is None else batch.present & region.usable
+            banked, found = self.bank.draw(own_map, batch.domain, choice)
+            effective = torch.where(found, lam, effective)
+            whole = None if whole is None else whole & ~found
+        attn = _with_uniform(region, batch, whole)
+        old = label_moments(detached, attn)
+        partner = batch.partner.to(device, non_blocking=True)
+        theirs = old if whole is None else label_moments(detached, region.attn.detach())
+        other = Moments(*(value.detach()[partner] for value in theirs))
+        if whole is not None:
+            uniform = global_moments(detached)  # (B, 1, C)
+            chosen = whole.to(device, non_blocking=True)[:, :, None]
+            other = Moments(*(torch.where(chosen, g[partner], o) for g, o in zip(uniform, other, strict=True)))
+        if banked is not None and found is not None and found.any():
+            chosen = found.to(device, non_blocking=True)[:, :, None]
+            other = Moments(*(torch.where(chosen, b, o) for b, o in zip(banked, other, strict=True)))
+        if self.bank is not None and batch.clean:
+            keep = batch.present if region.usable is None else batch.present & region.usable
+            clean = Moments(theirs.mean.detach(), theirs.std.detach())
+            self.bank.push(clean, keep, batch.domain)
+        return attn, old, mix_moments(old, other, effective.to(device, non_blocking=True))
+
+
+def _whole(region: _Region, batch: Batch, lam: Tensor) -> Tensor | None:
+    """Mark labels that match whole maps because either side of the pair has no map of its own, (B, L) bool."""
+    if region.usable is None:
+        return None
+    shared = lam < 1
+    return batch.present & ~(region.usable & (region.usable[batch.partner] | ~shared))
+
+
+def _with_uniform(region: _Region, batch: Batch, whole: Tensor | None) -> Tensor:
+    """Put the uniform map where a label has none of its own to use."""
+    if whole is None or not whole.any():
+        return region.attn
+    height, width = region.attn.shape[2:]
+    chosen = whole.to(region.attn.device, non_blocking=True)[:, :, None, None]
+    return torch.where(chosen, 1 / (height * width), region.attn)

@@ -1,0 +1,295 @@
+"""A backbone with style modules at its insertion points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ldstyle.config import GlobalConfig, GradCamConfig, LabelDecoupledConfig, StyleConfig
+from ldstyle.functional import match_partners
+from ldstyle.nn.activation_maps import capture, linear_maps, predicted, refresh_bank
+from ldstyle.nn.draws import Rows, StyleDraws, draw_style
+from ldstyle.nn.global_style import GlobalStyle
+from ldstyle.nn.gradcam_bank import CachedMaps, GradCamBank
+from ldstyle.nn.head import Head, LinearHead, analyse_head
+from ldstyle.nn.insertion import InsertionPoint, resolve_points
+from ldstyle.nn.label_decoupled import Batch, LabelDecoupledStyle, Styled
+from ldstyle.nn.layout import as_maps, from_maps, logits_of
+from ldstyle.nouns import StyleContext, StyledOutput
+from ldstyle.seeding import Streams
+
+
+def attach(
+    backbone: nn.Module,
+    style: StyleConfig,
+    *,
+    stages: Sequence[int | str],
+    num_labels: int,
+    num_samples: int | None = None,
+    seed: int = 0,
+    image_size: tuple[int, int] | None = None,
+) -> StyledNet:
+    """Attach style augmentation to a backbone.
+
+    Args:
+        backbone: Any network that returns one logit per label. It is not changed, only owned.
+        style: The method's settings.
+        stages: Stage numbers of a timm model, or names of submodules of any model; see ``insertion_points``.
+        num_labels: Number of labels L.
+        num_samples: Number of training samples; needed for cached attention, which is looked up by sample number.
+        seed: Seed of the network's own random streams.
+        image_size: Height and width of the images, where the backbone does not know them.
+
+    Returns:
+        The styled network. ``net.backbone`` stays the plain backbone.
+    """
+    points = resolve_points(backbone, stages, image_size=image_size)
+    if not points:
+        raise ValueError("`stages` must name at least one insertion point; got none. See insertion_points(backbone).")
+    cached = isinstance(style, LabelDecoupledConfig) and isinstance(style.attention, GradCamConfig)
+    if not cached:
+        return StyledNet(backbone, style, points, num_labels=num_labels, seed=seed)
+    if num_samples is None:
+        raise ValueError("`num_samples` must be given for cached attention; got None. Use the training set's length.")
+    head = analyse_head(backbone, image_size=image_size)
+    cams = GradCamBank(num_samples, num_labels)
+    return StyledNet(backbone, style, points, num_labels=num_labels, seed=seed, cams=cams, head=head)
+
+
+class StyledNet(nn.Module):
+    """A backbone and its style modules.
+
+    ``net(images)`` is the plain backbone. ``net(images, context)`` augments while training and returns the logits with
+    what the loss needs. Style modules are hooked in for the length of one such call only, so ``net.backbone`` can be
+    saved, exported and used by code that knows nothing of style.
+
+    Args:
+        backbone: The network.
+        style: The method's settings.
+        points: Where the modules sit.
+        num_labels: Number of labels L.
+        seed: Seed of the network's own random streams.
+        cams: Bank of cached maps, for cached attention.
+        head: How the classifier hangs on the last map, for cached attention.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        style: StyleConfig,
+        points: Sequence[InsertionPoint],
+        *,
+        num_labels: int,
+        seed: int = 0,
+        cams: GradCamBank | None = None,
+        head: Head | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.style, self.points, self.num_labels = style, tuple(points), num_labels
+        self.streams = Streams(seed)
+        self.rank, self.world = 0, 1
+        self.styles = nn.ModuleList(_build(style, point, num_labels) for point in points)
+        self.cams, self.head = cams, head
+        self._online = isinstance(style, LabelDecoupledConfig) and getattr(style.attention, "refresh", "") == "online"
+        if self._online and not isinstance(head, LinearHead):
+            raise ValueError(
+                "attention.refresh = 'online' needs a backbone with average pooling and one linear layer as its head, "
+                f"whose maps cost no backward pass; {type(backbone).__name__} has another. Use 'sweep'."
+            )
+
+    def forward(self, images: Tensor, context: StyleContext | None = None) -> Any:
+        """Run the network.
+
+        Args:
+            images: Images, (B, 3, H, W).
+            context: Labels, domains and epoch of a training batch.
+
+        Returns:
+            Without context the backbone's own output. With it a `StyledOutput`; outside training its logits are
+            the plain backbone's.
+        """
+        if context is None:
+            if self.training:
+                raise ValueError(
+                    "`context` must be given in training mode; got None. Call net(images, context), net.eval(), or "
+                    "net.backbone(images) for the plain backbone."
+                )
+            return self.backbone(images)
+        if not self.training:
+            logits = logits_of(self.backbone(images))
+            return StyledOutput(logits, logits.new_zeros(()))
+        self._check(images, context)
+        batch, draws, cached = self._prepare(context)
+        return self._styled(images, context, batch, draws, cached)
+
+    def refresh_due(self, epoch: int) -> bool:
+        """Whether cached maps are to be rebuilt after ``epoch`` epochs: after epoch W, then every R epochs."""
+        style = self.style
+        if not isinstance(style, LabelDecoupledConfig) or not isinstance(style.attention, GradCamConfig):
+            return False
+        since = epoch - style.warmup_epochs
+        match style.attention.refresh:
+            case "sweep":
+                return since >= 0 and since % style.attention.refresh_every == 0
+            case "never":
+                return since == 0
+            case _:
+                return False
+
+    def refresh(self, batches: Iterable[tuple[Tensor, Tensor, Tensor]]) -> None:
+        """Rebuild the cached maps from (images, present, index) batches of the un-augmented training set."""
+        if self.cams is None or self.head is None:
+            raise ValueError(f"Only cached attention has maps to rebuild; this network's style is {self.style}.")
+        refresh_bank(self.backbone, self.head, self.cams, batches)
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """Return the state of the random streams, for resuming."""
+        return self.streams.state_dict()
+
+    def set_extra_state(self, state: Any) -> None:
+        """Continue the random streams of a checkpoint."""
+        self.streams.load_state_dict(state)
+
+    def _check(self, images: Tensor, context: StyleContext) -> None:
+        expected = (images.shape[0], self.num_labels)
+        if tuple(context.present.shape) != expected:
+            raise ValueError(
+                f"`context.present` must have shape (B, L) = {expected} to match the images and num_labels; got "
+                f"{tuple(context.present.shape)}."
+            )
+
+    def _prepare(self, context: StyleContext) -> tuple[Batch, list[StyleDraws | None], CachedMaps | None]:
+        """Make all random draws and all look-ups of the batch, on the host."""
+        present, domain = context.present.cpu(), context.domain.cpu()
+        rows = Rows(len(present), self.rank, self.world)
+        gates = [bool(self.streams["gate"].random() < self.style.gate_prob) for _ in self.points]
+        itself = torch.arange(len(present))
+        batch = Batch(present, domain, itself, itself, context.epoch)
+        draws: list[StyleDraws | None] = [None] * len(self.points)
+        if not any(gates):
+            return batch, draws, None
+        for position, point in enumerate(self.points):
+            if gates[position]:
+                draws[position] = draw_style(
+                    self.style, self.streams["style"], rows, num_labels=self.num_labels, channels=point.channels
+                )
+        return self._paired(batch, rows, context), draws, self._cached(batch, context)
+
+    def _paired(self, batch: Batch, rows: Rows, context: StyleContext) -> Batch:
+        matched, random = rows.take(self.streams["pairing"].random), rows.take(self.streams["pairing"].random)
+        anything = torch.ones_like(batch.present)
+        original = None if context.original is None else context.original.cpu()
+        match self.style:
+            case GlobalConfig(pairing="crossdomain"):
+                partner = match_partners(anything, batch.domain, random, original=original)
+                return replace(batch, partner=partner, global_partner=partner)
+            case GlobalConfig():
+                return replace(batch, global_partner=random.argsort())
+            case LabelDecoupledConfig(label_matched=label_matched):
+                labels = batch.present if label_matched else anything
+                partner = match_partners(labels, batch.domain, matched, original=original)
+                return replace(batch, partner=partner, global_partner=random.argsort())
+
+    def _cached(self, batch: Batch, context: StyleContext) -> CachedMaps | None:
+        if self.cams is None or not isinstance(self.style, LabelDecoupledConfig):
+            return None
+        if context.epoch <= self.style.warmup_epochs or not self.cams.ready:
+            return None
+        return self.cams.lookup(context.index, context.flips, batch.present)
+
+    def _styled(
+        self,
+        images: Tensor,
+        context: StyleContext,
+        batch: Batch,
+        draws: Sequence[StyleDraws | None],
+        cached: CachedMaps | None,
+    ) -> StyledOutput:
+        results: list[Styled] = []
+        size = (images.shape[2], images.shape[3])
+        with ExitStack() as stack:
+            for position, (point, module) in enumerate(zip(self.points, self.styles, strict=True)):
+                earlier = any(draw is not None for draw in draws[:position])
+                hook = _hook(module, point, size, replace(batch, clean=not earlier), draws[position], cached, results)
+                stack.callback(self.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
+            quiet = self._online and all(draw is None for draw in draws)
+            captured = stack.enter_context(capture(self.backbone, self.head, images)) if quiet and self.head else []
+            logits = logits_of(self.backbone(images))
+        if logits.shape != context.present.shape:
+            raise ValueError(
+                f"The backbone must return one logit per label, {tuple(context.present.shape)}; got "
+                f"{tuple(logits.shape)}. Build it with num_classes={self.num_labels}."
+            )
+        if captured:
+            self._remember(captured[0], context)
+        return _collect(logits, self.points, results, draws)
+
+    def _remember(self, feats: Tensor, context: StyleContext) -> None:
+        """Update cached maps from a training batch that no module has touched."""
+        assert self.cams is not None
+        assert isinstance(self.head, LinearHead)
+        if context.index is None:
+            raise ValueError("`index` must be given in the StyleContext when attention is cached; got None.")
+        maps = linear_maps(self.backbone, self.head, feats)
+        logits = maps.mean(dim=(2, 3))
+        bias = getattr(self.backbone.get_submodule(self.head.classifier), "bias", None)
+        if isinstance(bias, Tensor):
+            # The mean of the raw map plus the bias is the logit without the dropout of this pass.
+            logits = logits + bias.detach().float()
+        self.cams.store(context.index, maps, predicted(logits, context.present), context.flips)
+
+
+def _build(style: StyleConfig, point: InsertionPoint, num_labels: int) -> nn.Module:
+    match style:
+        case GlobalConfig():
+            return GlobalStyle(style)
+        case LabelDecoupledConfig():
+            return LabelDecoupledStyle(style, point.channels, num_labels)
+
+
+def _hook(
+    module: nn.Module,
+    point: InsertionPoint,
+    size: tuple[int, int],
+    batch: Batch,
+    draws: StyleDraws | None,
+    cached: CachedMaps | None,
+    results: list[Styled],
+) -> Any:
+    """Return a forward hook that passes a submodule's output through a style module."""
+
+    def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+        feats = as_maps(output, point, size)
+        if isinstance(module, LabelDecoupledStyle):
+            result = module(feats, batch, draws, cached)
+        else:
+            result = Styled(feats if draws is None else module(feats, batch.global_partner, draws))
+        results.append(result)
+        return output if result.feats is feats else from_maps(result.feats, output, point)
+
+    return hook
+
+
+def _collect(
+    logits: Tensor, points: Sequence[InsertionPoint], results: Sequence[Styled], draws: Sequence[StyleDraws | None]
+) -> StyledOutput:
+    if len(results) != len(points):
+        raise RuntimeError(
+            f"Each insertion point must be passed once in a forward call; {len(results)} passes for {len(points)} "
+            "points. Choose submodules that are used once."
+        )
+    diversities = [result.diversity for result in results if result.diversity is not None]
+    diversity = torch.stack(diversities).mean() if diversities else logits.new_zeros(())
+    attention = {p.name: r.attn for p, r in zip(points, results, strict=True) if r.attn is not None}
+    fired = sum(draw is not None for draw in draws)
+    diagnostics = {"fired": torch.tensor(fired)}
+    for point, result in zip(points, results, strict=True):
+        if result.clamped is not None:
+            diagnostics[f"clamped/{point.name}"] = result.clamped
+    return StyledOutput(logits, diversity, attention, diagnostics)
