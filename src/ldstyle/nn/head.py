@@ -86,8 +86,8 @@ def analyse_head(backbone: nn.Module, *, image_size: tuple[int, int] | None = No
             return LinearHead(name, classifier, points[name])
     if not alive:
         raise ValueError(
-            f"The logits must depend on a feature map; found none at images of {found.image_size}. Pass a larger "
-            "image_size, or a network that maps images to logits."
+            "The logits must depend on a feature map through which gradients flow; found none at images of "
+            f"{found.image_size}. Pass a larger image_size, or a network that maps images to logits."
         )
     name = _best_name(alive, observed, listing)
     return OpaqueHead(name, points[name])
@@ -142,7 +142,10 @@ def _with_gradient(
     # A plain sum would not do: behind a layer norm it is constant.
     direction = torch.randn(objective.shape, generator=generator).to(objective)
     # What is overwritten in place (a ReLU behind the map) is no longer what the submodule returned.
-    maps = {name: maps for name, maps in observed.maps.items() if maps._version == observed.versions[name]}
+    whole = {name: maps for name, maps in observed.maps.items() if maps._version == observed.versions[name]}
+    maps = {name: maps for name, maps in whole.items() if maps.requires_grad}
+    if not maps or not objective.requires_grad:
+        return []
     gradients = torch.autograd.grad(objective, list(maps.values()), direction, allow_unused=True)
     found = zip(maps, gradients, strict=True)
     return [name for name, grad in found if grad is not None and as_maps(grad, points[name], image_size).any()]
