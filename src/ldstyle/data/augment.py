@@ -1,0 +1,206 @@
+"""Augmentation of whole batches on the device: flips, colour jitter, and the heavy jitter of the pseudo-domain.
+
+Parameters are drawn first, on the host, from the run's own generator; applying them is a pure function of images and
+parameters. The colour operations are those of torchvision's ``ColorJitter`` on floating-point images: each blends and
+clamps to the range of the image, and they come in random order. The order is drawn once per batch, the factors per
+sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ldstyle.data.colour import (
+    SCRATCH_PLANES,
+    WHITE,
+    scale_brightness,
+    scale_contrast,
+    scale_saturation,
+    shift_hue,
+)
+
+MAX_HUE = 1 / 6
+"""Bound on the shift of the hue, as a share of the full circle."""
+
+# On the CPU so many pixels are in work at a time: the thirty passes of the jitter then stay in the cache of two cores.
+_PIXELS_IN_WORK = 1 << 17
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The parameters of one batch, on the host.
+
+    Attributes:
+        flips: Whether to flip horizontally and vertically, (B, 2) bool.
+        factors: Brightness, contrast, saturation and hue of each sample, (4, B) float32. The first three are
+            multipliers around 1, the last is a share of the colour circle around 0.
+        order: The order of the four colour operations.
+    """
+
+    flips: Tensor
+    factors: Tensor
+    order: tuple[int, ...]
+
+
+class Augmentation:
+    """Flips at random, jitters colours, and normalises: 8-bit images in, floating point out.
+
+    Args:
+        mean: Mean of each channel that normalisation subtracts, images being in [0, 1].
+        std: Standard deviation of each channel that it divides by.
+        flip_prob: Probability of a horizontal flip, and of a vertical one.
+        brightness: Brightness factors are drawn from 1 ± this.
+        contrast: Contrast factors are drawn from 1 ± this.
+        saturation: Saturation factors are drawn from 1 ± this.
+        hue: Hue shifts are drawn from ± this share of the circle, at most 1/6.
+    """
+
+    def __init__(
+        self,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        flip_prob: float = 0.5,
+        brightness: float = 0.2,
+        contrast: float = 0.2,
+        saturation: float = 0.2,
+        hue: float = 0.05,
+    ) -> None:
+        shares = {"flip_prob": flip_prob, "brightness": brightness, "contrast": contrast, "saturation": saturation}
+        for name, value in shares.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"`{name}` must be in [0, 1]; got {value}.")
+        if not 0 <= hue <= MAX_HUE:
+            raise ValueError(f"`hue` must be in [0, 1/6] of the colour circle; got {hue}.")
+        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+            raise ValueError(f"`mean` and `std` must have three entries, std above 0; got {mean} and {std}.")
+        self.mean, self.std, self.flip_prob = tuple(mean), tuple(std), flip_prob
+        self.strengths = (brightness, contrast, saturation, hue)
+
+    def draw(self, count: int, generator: np.random.Generator) -> Draws:
+        """Draw the parameters of ``count`` images; how many numbers are drawn depends on ``count`` alone."""
+        flips = generator.random((count, 2)) < self.flip_prob
+        factors = generator.uniform(-1, 1, (4, count)) * np.array(self.strengths)[:, None]
+        factors[:3] += 1
+        order = tuple(generator.permutation(4).tolist())
+        return Draws(torch.from_numpy(flips), torch.from_numpy(factors.astype(np.float32)), order)
+
+    def apply(self, images: Tensor, draws: Draws) -> Tensor:
+        """Flip, jitter and normalise images with given parameters.
+
+        Args:
+            images: RGB values, (B, 3, H, W) uint8.
+            draws: Parameters of each image.
+
+        Returns:
+            (B, 3, H, W) float32 on the device of ``images``.
+        """
+        _check_images(images, len(draws.flips))
+        scale, shift = self._normaliser(images.device)
+        order = [step for step in draws.order if self.strengths[step]]
+        result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
+        for part, pixels in _jittered(flip_images(images, draws.flips), draws.factors, order):
+            torch.mul(pixels, scale, out=result[part]).add_(shift)
+        return result
+
+    def __call__(self, images: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Augment (B, 3, H, W) uint8 images with fresh parameters.
+
+        Returns:
+            Normalised images, (B, 3, H, W) float32 on their device, and the flips, (B, 2) bool on the host.
+        """
+        draws = self.draw(len(images), generator)
+        return self.apply(images, draws), draws.flips
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Normalise (B, 3, H, W) uint8 images as they are, for evaluation."""
+        _check_images(images, len(images))
+        scale, shift = self._normaliser(images.device)
+        return images.float().mul_(scale).add_(shift)
+
+    def _normaliser(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (self.mean, self.std))
+        return 1 / (WHITE * std), -mean / std
+
+
+def flip_images(images: Tensor, flips: Tensor) -> Tensor:
+    """Flip each (3, H, W) image horizontally and vertically as ``flips`` (B, 2) says."""
+    kind = flips[:, 0] + 2 * flips[:, 1]
+    order = kind.argsort(stable=True)
+    sizes = kind.bincount(minlength=4).tolist()
+    # Sorted by kind, each flip is one call; index_select is the fast gather on every device, scatters are not.
+    plain, horizontal, vertical, both = images.index_select(0, order.to(images.device)).split(sizes)
+    flipped = torch.cat((plain, horizontal.flip(3), vertical.flip(2), both.flip(2, 3)))
+    return flipped.index_select(0, order.argsort().to(images.device))
+
+
+def draw_photometric(count: int, generator: np.random.Generator) -> Tensor:
+    """Draw the parameters of :func:`photometric`, (8, count) float32.
+
+    Rows are brightness, contrast and saturation factors (1 ± 0.4), hue shift (± 0.1), gamma (2 to the ± 0.7), and the
+    gains of red, green and blue (2 to the ± 0.3).
+    """
+    spread = np.array([0.4, 0.4, 0.4, 0.1, 0.7, 0.3, 0.3, 0.3])[:, None]
+    draws = generator.uniform(-1, 1, (8, count)) * spread
+    draws[:3] += 1
+    draws[4:] = 2 ** draws[4:]
+    return torch.from_numpy(draws.astype(np.float32))
+
+
+def photometric(images: Tensor, factors: Tensor) -> Tensor:
+    """Change the colours of images beyond recognition of their sensor, each by its own parameters, pixel by pixel.
+
+    This makes the pseudo-domain: gains of the channels and gamma, then the four operations of the jitter.
+
+    Args:
+        images: RGB values, (B, 3, H, W) uint8.
+        factors: Parameters from :func:`draw_photometric`, (8, B).
+
+    Returns:
+        (B, 3, H, W) uint8, spatially aligned with ``images``.
+    """
+    _check_images(images, factors.shape[1])
+    factors = factors.to(images.device)
+    gain, gamma = factors[5:].T[:, :, None, None], factors[4, :, None, None, None]
+    toned = (images / WHITE).mul_(gain).clamp_(max=1).pow_(gamma).mul_(WHITE)
+    result = torch.empty_like(images)
+    for part, pixels in _jittered(toned, factors[:4], range(4)):
+        result[part] = pixels.round_()
+    return result
+
+
+def _jittered(images: Tensor, factors: Tensor, order: Sequence[int]) -> Iterator[tuple[slice, Tensor]]:
+    """Jitter images a few at a time; yield which they are and their values on [0, 255], in memory that is reused."""
+    count, _, height, width = images.shape
+    at_once = count if images.device.type != "cpu" else max(1, _PIXELS_IN_WORK // (height * width))
+    at_once = min(at_once, count)
+    factors = factors.to(images.device)
+    buffer = torch.empty(at_once, 3, height, width, device=images.device)
+    scratch = torch.empty(SCRATCH_PLANES, at_once, height, width, device=images.device)
+    for start in range(0, count, at_once or 1):
+        part = slice(start, min(start + at_once, count))
+        pixels = buffer[: part.stop - start].copy_(images[part])
+        for step in order:
+            factor = factors[step, part]
+            match step:
+                case 0:
+                    scale_brightness(pixels, factor)
+                case 1:
+                    scale_contrast(pixels, factor)
+                case 2:
+                    scale_saturation(pixels, factor, scratch)
+                case _:
+                    shift_hue(pixels, factor, scratch)
+        yield part, pixels
+
+
+def _check_images(images: Tensor, count: int) -> None:
+    if images.dtype != torch.uint8:
+        raise TypeError(f"`images` must be uint8, as Pool.gather() gives them; got {images.dtype}.")
+    if images.ndim != 4 or images.shape[1] != 3 or len(images) != count:
+        raise ValueError(f"`images` must have shape (B, 3, H, W) with B = {count}; got {tuple(images.shape)}.")
