@@ -1,0 +1,177 @@
+"""Settings of a training run: frozen, complete, and saved with the run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ldstyle.config import StyleConfig
+
+
+def _require(holds: bool, rule: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{rule}; got {value!r}.")
+
+
+def default_cache_dir() -> str:
+    """Return the folder of decoded images: ``$LDSTYLE_CACHE``, or ``ldstyle`` in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return os.environ.get("LDSTYLE_CACHE") or str(Path(base, "ldstyle"))
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The source domains. A target is not named here, so training cannot reach it.
+
+    Attributes:
+        root: Folder that holds the domains.
+        sources: Names of the domains to train on.
+        size: Pixels per image side.
+        cache_dir: Folder of decoded images.
+        sea: What becomes of the label ``sea`` of UCM and AID.
+        mapping: Label map, a YAML file; ``None`` where the domains share their label names.
+        pseudo_domain: Add a photometrically augmented copy of the one source as a second domain.
+    """
+
+    root: str
+    sources: tuple[str, ...]
+    size: int = 224
+    cache_dir: str = field(default_factory=default_cache_dir)
+    sea: Literal["drop", "water+sea"] = "drop"
+    mapping: str | None = None
+    pseudo_domain: bool = False
+
+    def __post_init__(self) -> None:
+        distinct = bool(self.sources) and len(set(self.sources)) == len(self.sources)
+        _require(distinct, "data.sources must name at least one domain, each once", self.sources)
+        _require(self.size >= 1, "data.size must be a positive number of pixels", self.size)
+        single = not self.pseudo_domain or len(self.sources) == 1
+        _require(single, "data.pseudo_domain makes a second domain of a single source", self.sources)
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """The network that is trained and later deployed.
+
+    Attributes:
+        name: Name of a timm model.
+        weights: ``hub`` downloads timm's pretrained weights, ``none`` starts at random, ``efficientnet_lite0`` takes
+            the weights of the extra ``pretrained``, which needs no network; anything else is a weights file.
+        output_stride: Pixels per place of the last map, where the model can be built so; ``None`` keeps its own.
+    """
+
+    name: str = "resnet50"
+    weights: str = "hub"
+    output_stride: int | None = None
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with two learning rates that fall by a cosine per epoch.
+
+    Attributes:
+        backbone_lr: Learning rate of the backbone in the first epoch.
+        head_lr: Learning rate of the classifier, and of learned attention, in the first epoch.
+        weight_decay: Decoupled weight decay.
+        min_lr: Learning rate the cosine ends at.
+        clip_norm: Bound on the norm of the gradient of all parameters together.
+        batch_size: Samples per step over all domains and processes.
+        epochs: Most epochs to train for.
+        patience: Epochs without a better model after which training stops.
+        steps_per_epoch: Steps per epoch; ``None`` means one pass, floor(N / batch_size).
+    """
+
+    backbone_lr: float = 1.16e-4
+    head_lr: float = 9.39e-4
+    weight_decay: float = 1.59e-5
+    min_lr: float = 1e-6
+    clip_norm: float = 1.0
+    batch_size: int = 32
+    epochs: int = 100
+    patience: int = 15
+    steps_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("backbone_lr", "head_lr", "clip_norm"):
+            _require(getattr(self, name) > 0, f"optimizer.{name} must be positive", getattr(self, name))
+        for name in ("weight_decay", "min_lr"):
+            _require(getattr(self, name) >= 0, f"optimizer.{name} must not be negative", getattr(self, name))
+        for name in ("batch_size", "epochs", "patience"):
+            _require(getattr(self, name) >= 1, f"optimizer.{name} must be at least 1", getattr(self, name))
+        _require(self.steps_per_epoch is None or self.steps_per_epoch >= 1,
+                 "optimizer.steps_per_epoch must be at least 1 or null", self.steps_per_epoch)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SwadConfig:
+    """Dense averaging of the weights over the flat part of the validation loss, an option of any method.
+
+    Attributes:
+        n_converge: Evaluations N_s that the loss must not fall below its start for the average to begin.
+        n_tolerance: Evaluations N_e over which the loss must stay above the tolerance for the average to end.
+        tolerance_ratio: Tolerance r of the loss, relative to its mean at the start.
+        evaluate_every: Steps between evaluations; ``None`` means once per epoch.
+    """
+
+    n_converge: int = 3
+    n_tolerance: int = 6
+    tolerance_ratio: float = 0.3
+    evaluate_every: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.n_converge >= 1, "swad.n_converge must be at least 1", self.n_converge)
+        _require(self.n_tolerance >= 1, "swad.n_tolerance must be at least 1", self.n_tolerance)
+        _require(self.tolerance_ratio >= 0, "swad.tolerance_ratio must not be negative", self.tolerance_ratio)
+        _require(self.evaluate_every is None or self.evaluate_every >= 1,
+                 "swad.evaluate_every must be at least 1 or null", self.evaluate_every)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All settings of a run; together with the data and the code they determine it.
+
+    Attributes:
+        data: The source domains.
+        out: Folder of the run.
+        method: Name of the method, for tables; what it does is said by ``style`` and ``swad``.
+        style: Style augmentation, or ``None`` for plain training (ERM).
+        stages: Stages of a timm model, or names of submodules, that style augmentation is attached to.
+        backbone: The network.
+        optimizer: How it is trained.
+        swad: Dense weight averaging, or ``None``.
+        seed: What splits, initialization and all draws are derived from.
+        accelerator: Device kind as Lightning names it: ``auto``, ``cpu``, ``cuda``, ``mps``.
+        devices: Number of processes, one device each.
+        precision: Precision as Lightning names it: ``32-true``, ``bf16-mixed``, ``16-mixed``, ...
+        checkpoint_minutes: Minutes between checkpoints within an epoch; one is written after every epoch anyway.
+        logger: ``tensorboard``, ``csv``, ``mlflow``, ``wandb`` or ``none``.
+        quiet: Show no progress.
+    """
+
+    data: DataConfig
+    out: str
+    method: str = "erm"
+    style: StyleConfig | None = None
+    stages: tuple[int | str, ...] = (1, 2)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    swad: SwadConfig | None = None
+    seed: int = 0
+    accelerator: str = "auto"
+    devices: int = 1
+    precision: Literal["32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true"] = "32-true"
+    checkpoint_minutes: float = 10.0
+    logger: Literal["tensorboard", "csv", "mlflow", "wandb", "none"] = "tensorboard"
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.devices >= 1, "devices must be at least 1", self.devices)
+        _require(self.checkpoint_minutes >= 0, "checkpoint_minutes must not be negative", self.checkpoint_minutes)
+        split = self.optimizer.batch_size % self.devices == 0
+        _require(split, f"devices must divide optimizer.batch_size {self.optimizer.batch_size}", self.devices)
+
+
+RUNTIME = frozenset({"out", "checkpoint_minutes", "logger", "quiet", "data.cache_dir"})
+"""Settings that cannot change a result, so that a run may be continued with others."""
