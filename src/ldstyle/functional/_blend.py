@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,44 +10,91 @@ from torch import Tensor
 
 
 class BlendAffine(torch.autograd.Function):
-    """F + F · Σ_l w_l gain_l + Σ_l w_l shift_l.
+    """F + F · Σ_l w_l gain_l + Σ_l w_l shift_l with the weights w of Eq. 3.
 
     Each branch of Eq. 3 is affine in F, so the coefficients are blended, not the branches: the (B, L, C, H, W) tensor
     would be 616 MB in float32 at ResNet-50 stage 1 with B = 32, L = 6. Fresh maps cost more than arithmetic, so the
-    forward pass allocates its result alone, and the backward pass one map.
+    forward pass allocates its result alone and the backward pass one map; what is as large as the attention is
+    worked through in parts of the batch, so the memory hardly depends on the number of labels.
     """
 
     @staticmethod
-    def forward(ctx: Any, feats: Tensor, weights: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-        """Blend for weights (B, L, H, W) and coefficients (B, L, C), all of the map's dtype."""
-        places = weights.flatten(2)  # (B, L, HW)
-        ctx.save_for_backward(feats, places, gain, shift)
-        rows = _rows(feats)
-        mixed = _field(places, gain, like=feats)
-        mixed.mul_(rows).add_(rows)
-        _add_field(mixed, places, shift, like=feats)
-        return _maps(mixed, like=feats)
+    def forward(
+        ctx: Any, feats: Tensor, attn: Tensor, gain: Tensor, shift: Tensor, background: float
+    ) -> Tensor:
+        """Blend for maps (B, L, H, W) and coefficients (B, L, C) of the feature map's dtype."""
+        ctx.save_for_backward(feats, attn, gain, shift)
+        ctx.background = background
+        mixed = _empty_like(feats)
+        for part in parts(len(feats)):
+            rows, target = _rows(feats[part]), _rows(mixed[part])
+            places = _places(attn[part], background, feats.dtype)[0]
+            _field(places, gain[part], out=target)
+            target.mul_(rows).add_(rows)
+            _add_field(target, places, shift[part])
+        return mixed
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of map, weights and coefficients."""
-        feats, places, gain, shift = ctx.saved_tensors
-        needs_feats, needs_weights, needs_gain, needs_shift = ctx.needs_input_grad
-        slopes, work = _rows(grad), None
-        grad_weights = grad_gain = grad_shift = None
-        if needs_weights or needs_gain:
-            work = slopes * _rows(feats)  # (B, HW, C)
-            grad_gain = places @ work if needs_gain else None
-            grad_weights = gain @ work.transpose(1, 2) if needs_weights else None
-        if grad_weights is not None:
-            grad_weights = (grad_weights + shift @ slopes.transpose(1, 2)).unflatten(2, feats.shape[2:])
-        if needs_shift:
-            grad_shift = places @ slopes
-        if not needs_feats:
-            return None, grad_weights, grad_gain, grad_shift
-        # The map of products has served: its memory takes F's gradient.
-        grad_feats = _field(places, gain, like=grad, out=work)
-        return _maps(grad_feats.mul_(slopes).add_(slopes), like=grad), grad_weights, grad_gain, grad_shift
+        """Return the gradients of feature map, attention and coefficients."""
+        feats, attn, gain, shift = ctx.saved_tensors
+        needs_feats, needs_attn, needs_gain, needs_shift, _ = ctx.needs_input_grad
+        grad_feats = _empty_like(grad) if needs_feats else None
+        grad_attn = torch.empty_like(attn) if needs_attn else None
+        grad_gain = torch.empty_like(gain) if needs_gain else None
+        grad_shift = torch.empty_like(shift) if needs_shift else None
+        for part in parts(len(feats)):
+            slopes = _rows(grad[part])  # (P, HW, C)
+            places, total = _places(attn[part], ctx.background, feats.dtype)
+            if grad_shift is not None:
+                torch.bmm(places, slopes, out=grad_shift[part])
+            if grad_gain is not None or grad_attn is not None:
+                products = slopes * _rows(feats[part])
+                if grad_gain is not None:
+                    torch.bmm(places, products, out=grad_gain[part])
+                if grad_attn is not None:
+                    inner = torch.bmm(gain[part], products.transpose(1, 2)).baddbmm_(
+                        shift[part], slopes.transpose(1, 2)
+                    )
+                    grad_attn[part] = _density_slopes(inner, places, total).view(grad_attn[part].shape)
+            if grad_feats is not None:
+                target = _rows(grad_feats[part])
+                _field(places, gain[part], out=target)
+                target.mul_(slopes).add_(slopes)
+        return grad_feats, grad_attn, grad_gain, grad_shift, None
+
+
+def parts(batch: int) -> Iterator[slice]:
+    """Cut a batch into at most eight parts."""
+    step = -(-batch // 8)
+    return (slice(start, start + step) for start in range(0, batch, step))
+
+
+def densities(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:
+    """Return D_l = H·W·a_l, (B, L, H, W), and Z = Σ_l D_l + b, (B, 1, H, W), of Eq. 3."""
+    density = attn * (attn.shape[2] * attn.shape[3])
+    return density, density.sum(dim=1, keepdim=True) + background
+
+
+def _places(attn: Tensor, background: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the weights of Eq. 3, (P, L, HW), and Z, (P, 1, HW), infinite where nothing covers a place."""
+    density, total = densities(attn, background=background)
+    total = torch.where(total > 0, total, torch.inf)
+    return (density / total).flatten(2).to(dtype), total.flatten(2)
+
+
+def _density_slopes(inner: Tensor, places: Tensor, total: Tensor) -> Tensor:
+    """Pass slopes with respect to the weights w = D / Z on to the attention, D = HW · a, in place."""
+    inner = inner.to(total.dtype)
+    common = (inner * places).sum(dim=1, keepdim=True)
+    return inner.sub_(common).mul_(inner.shape[2] / total)
+
+
+def _empty_like(feats: Tensor) -> Tensor:
+    """Allocate a dense map in the memory order of ``feats``, whose places form one dimension."""
+    last = feats.stride(1) == 1 and feats.shape[1] > 1
+    order = torch.channels_last if last else torch.contiguous_format
+    return torch.empty(feats.shape, dtype=feats.dtype, device=feats.device, memory_format=order)
 
 
 def _rows(feats: Tensor) -> Tensor:
@@ -54,26 +102,21 @@ def _rows(feats: Tensor) -> Tensor:
     return feats.flatten(2).transpose(1, 2)
 
 
-def _maps(rows: Tensor, *, like: Tensor) -> Tensor:
-    """View (B, HW, C) as a map again."""
-    return rows.transpose(1, 2).reshape(like.shape)
+def _channels_first(rows: Tensor) -> bool:
+    return rows.stride(1) == 1
 
 
-def _channels_last(feats: Tensor) -> bool:
-    return not feats.is_contiguous() and feats.is_contiguous(memory_format=torch.channels_last)
-
-
-def _field(places: Tensor, coefficients: Tensor, *, like: Tensor, out: Tensor | None = None) -> Tensor:
-    """Spread coefficients over places, (B, HW, C), laid out in memory as ``like``."""
-    if _channels_last(like):
-        return torch.bmm(places.transpose(1, 2), coefficients, out=out)
-    target = None if out is None else out.transpose(1, 2)
-    return torch.bmm(coefficients.transpose(1, 2), places, out=target).transpose(1, 2)
-
-
-def _add_field(rows: Tensor, places: Tensor, coefficients: Tensor, *, like: Tensor) -> None:
-    """Add spread coefficients in place."""
-    if _channels_last(like):
-        rows.baddbmm_(places.transpose(1, 2), coefficients)
+def _field(places: Tensor, coefficients: Tensor, *, out: Tensor) -> None:
+    """Spread coefficients over places into rows (P, HW, C)."""
+    if _channels_first(out):
+        torch.bmm(coefficients.transpose(1, 2), places, out=out.transpose(1, 2))
     else:
+        torch.bmm(places.transpose(1, 2), coefficients, out=out)
+
+
+def _add_field(rows: Tensor, places: Tensor, coefficients: Tensor) -> None:
+    """Add spread coefficients in place."""
+    if _channels_first(rows):
         rows.transpose(1, 2).baddbmm_(coefficients.transpose(1, 2), places)
+    else:
+        rows.baddbmm_(places.transpose(1, 2), coefficients)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ldstyle.functional._checks import check_feats
+from ldstyle.functional._precision import at_least_single
 
 
 def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
@@ -19,7 +20,7 @@ def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
         head_weight: Weight of the linear classifier, (L, C).
 
     Returns:
-        Raw maps in float32, (B, L, H, W); negative values included.
+        Raw maps in float32 (float64 stays), (B, L, H, W); negative values included.
     """
     _, channels, height, width = check_feats(feats)
     if head_weight.ndim != 2 or head_weight.shape[1] != channels:
@@ -28,4 +29,5 @@ def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
             f"{tuple(head_weight.shape)}."
         )
     with torch.autocast(feats.device.type, enabled=False):
-        return (head_weight.float() @ feats.float().flatten(2)).view(-1, len(head_weight), height, width)
+        flat = at_least_single(feats).flatten(2)
+        return (head_weight.to(flat.dtype) @ flat).view(-1, len(head_weight), height, width)

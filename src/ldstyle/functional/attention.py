@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ldstyle.functional._checks import check_maps, check_present, check_shape
+from ldstyle.functional._precision import at_least_single
 
 
 def unit_mass(attn: Tensor, present: Tensor) -> Tensor:
@@ -19,11 +20,12 @@ def unit_mass(attn: Tensor, present: Tensor) -> Tensor:
         present: Label presence, (B, L) bool.
 
     Returns:
-        float32 maps of mass 1, (B, L, H, W); all zero where the label is absent or the map has no mass.
+        Maps of mass 1 in float32 (float64 stays), (B, L, H, W); all zero where the label is absent or the map has no
+        mass.
     """
     batch, labels, _, _ = check_maps(attn)
     check_present(present, batch, labels)
-    attn = attn.float()
+    attn = at_least_single(attn)
     mass = attn.sum(dim=(2, 3), keepdim=True)  # (B, L, 1, 1)
     valid = present[:, :, None, None] & (mass > 0)
     # Both branches stay finite: a masked division would still send NaN gradients back.
@@ -39,13 +41,13 @@ def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> T
         temperature: Sharpness τ > 0, multiplied into the logits.
 
     Returns:
-        float32 maps of mass 1 per present label, all zero for absent ones, (B, L, H, W).
+        Maps of mass 1 per present label in float32 (float64 stays), all zero for absent ones, (B, L, H, W).
     """
     batch, labels, _, _ = check_maps(logits, name="logits")
     check_present(present, batch, labels)
     if temperature <= 0:
         raise ValueError(f"`temperature` must be positive; got {temperature}.")
-    attn = (logits.float() * temperature).flatten(2).softmax(dim=-1).view(logits.shape)
+    attn = (at_least_single(logits) * temperature).flatten(2).softmax(dim=-1).view(logits.shape)
     return attn * present[:, :, None, None]
 
 
@@ -62,11 +64,12 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     """
     batch, labels, _, _ = check_maps(attn)
     check_present(present, batch, labels)
-    flat = attn.float().flatten(2)  # (B, L, HW)
+    flat = at_least_single(attn).flatten(2)  # (B, L, HW)
     square = flat.square().sum(dim=-1, keepdim=True)
     # The root is taken of 1 where there is no mass, whose gradient would be infinite otherwise.
     unit = flat / torch.where(square > 0, square, 1.0).sqrt()
-    cosine = unit @ unit.transpose(1, 2)  # (B, L, L)
+    with torch.autocast(attn.device.type, enabled=False):
+        cosine = unit @ unit.transpose(1, 2)  # (B, L, L)
     both = (present[:, :, None] & present[:, None, :]).triu(diagonal=1)
     pairs = both.sum(dim=(1, 2))
     per_sample = torch.where(both, cosine, 0.0).sum(dim=(1, 2)) / pairs.clamp(min=1)

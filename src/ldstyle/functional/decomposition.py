@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ldstyle.functional._blend import BlendAffine
+from ldstyle.functional._blend import BlendAffine, densities
 from ldstyle.functional._checks import check_attn, check_maps, check_shape
+from ldstyle.functional._precision import at_least_single
 from ldstyle.nouns import Moments
 
 
@@ -26,8 +27,7 @@ def label_moments(feats: Tensor, attn: Tensor, *, eps: float = 1e-6) -> Moments:
     """
     check_attn(attn, feats)
     with torch.autocast(feats.device.type, enabled=False):
-        flat = feats.flatten(2)
-        flat = flat if flat.dtype == torch.float64 else flat.float()  # (B, C, HW)
+        flat = at_least_single(feats).flatten(2)  # (B, C, HW)
         attn = attn.flatten(2).to(flat.dtype)  # (B, L, HW)
         centre = flat.mean(dim=2, keepdim=True)  # (B, C, 1)
         # Σ ā (F − centre), without keeping the shifted map for the backward pass.
@@ -51,11 +51,10 @@ def blend_weights(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:
     Returns:
         Weights (B, L, H, W) and residual (B, 1, H, W), which sum to one. Where Z = 0 the residual is one.
     """
-    _, _, height, width = check_maps(attn)
+    check_maps(attn)
     if background < 0:
         raise ValueError(f"`background` must not be negative; got {background}.")
-    density = attn * (height * width)
-    total = density.sum(dim=1, keepdim=True) + background  # (B, 1, H, W)
+    density, total = densities(attn, background=background)
     covered = total > 0
     safe = torch.where(covered, total, 1.0)
     return density / safe, torch.where(covered, background / safe, 1.0)
@@ -63,6 +62,8 @@ def blend_weights(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:
 
 def gain_and_shift(old: Moments, new: Moments, *, max_gain: float) -> tuple[Tensor, Tensor]:
     """Write T(F) − F = gain · F + shift for the change of moments ``old`` → ``new``; both are 0 where they agree."""
+    if max_gain < 1:
+        raise ValueError(f"`max_gain` must be at least 1; got {max_gain}.")
     gain = (new.std / old.std).clamp(1 / max_gain, max_gain) - 1
     return gain, (new.mean - old.mean) - gain * old.mean
 
@@ -90,7 +91,6 @@ def recompose(
     for name, value in (("old.mean", old.mean), ("old.std", old.std), ("new.mean", new.mean), ("new.std", new.std)):
         check_shape(value, expected, name=name, meaning="(B, L, C)")
     gain, shift = gain_and_shift(old, new, max_gain=max_gain)
-    weights, _ = blend_weights(attn, background=background)
     with torch.autocast(feats.device.type, enabled=False):
-        mixed: Tensor = BlendAffine.apply(feats, weights.to(feats.dtype), gain.to(feats.dtype), shift.to(feats.dtype))
+        mixed: Tensor = BlendAffine.apply(feats, attn, gain.to(feats.dtype), shift.to(feats.dtype), background)
         return mixed

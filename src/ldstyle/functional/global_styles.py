@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ldstyle.functional._checks import check_feats, check_partner, check_shape
+from ldstyle.functional._precision import at_least_single
 from ldstyle.functional.matching import match_values
 from ldstyle.nouns import Moments
 
@@ -22,8 +23,7 @@ def global_moments(feats: Tensor, *, eps: float = 1e-6) -> Moments:
     """
     check_feats(feats)
     with torch.autocast(feats.device.type, enabled=False):
-        flat = feats.flatten(2)
-        flat = flat if flat.dtype == torch.float64 else flat.float()
+        flat = at_least_single(feats).flatten(2)
         variance, mean = torch.var_mean(flat, dim=2, correction=0)  # (B, C)
         return Moments(mean[:, None], (variance + eps).sqrt()[:, None])
 

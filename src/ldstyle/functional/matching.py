@@ -71,7 +71,7 @@ def _plan(
     """Group the pairs that change something by label, in parts that keep the working memory below one map."""
     batch, _, height, width = attn.shape
     places = height * width
-    top = max(1, int(top_ratio * places))
+    top = max(1, int(top_ratio * places + 1e-6))  # 0.29 · 100 is 28.999... in floating point
     whole = torch.zeros_like(lam, dtype=torch.bool) if whole_map is None else whole_map.to(lam.device)
     active = lam < 1
     # One ranking serves both sides of every pair; ascending places make the later sort stable by position.

@@ -21,7 +21,7 @@ def mix_moments(own: Moments, other: Moments, lam: Tensor) -> Moments:
     """
     check_shape(lam, tuple(own.mean.shape[:2]), name="lam", meaning="(B, L)")
     check_shape(other.mean, tuple(own.mean.shape), name="other.mean", meaning="(B, L, C)")
-    share = (1 - lam)[..., None]
+    share = (1 - lam).to(own.mean)[..., None]
     # Written as a step towards the other, which is exactly zero at λ̃ = 1 and for equal moments.
     return Moments(own.mean + share * (other.mean - own.mean), own.std + share * (other.std - own.std))
 
@@ -43,7 +43,7 @@ def perturb_moments(own: Moments, noise: Tensor, common: Tensor, *, strength: fl
     """
     check_shape(noise, tuple(own.mean.shape), name="noise", meaning="(B, L, C)")
     check_shape(common, tuple(own.mean.shape[:2]), name="common", meaning="(B, L)")
-    independent = own.std * noise
-    joint = own.std.mean(dim=-1, keepdim=True) * common[..., None]
+    independent = own.std * noise.to(own.std)
+    joint = own.std.mean(dim=-1, keepdim=True) * common.to(own.std)[..., None]
     mean = own.mean + strength * (independent + joint)
     return Moments(mean, (own.std + strength * independent.abs()).clamp(min=eps))

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ldstyle.functional._checks import check_present, check_shape
+from ldstyle.functional._precision import at_least_single
 from ldstyle.nouns import StyledOutput
 
 
@@ -67,12 +68,13 @@ def objective(output: StyledOutput, present: Tensor, *, diversity_weight: float,
     batch, labels = output.logits.shape
     check_present(present, batch, labels)
     present = present.to(output.logits.device, non_blocking=True)
-    logits = output.logits.float()
+    logits = at_least_single(output.logits)
+    truth = present.to(logits.dtype)
     if known is None:
-        loss = F.binary_cross_entropy_with_logits(logits, present.float())
+        loss = F.binary_cross_entropy_with_logits(logits, truth)
     else:
         check_shape(known, tuple(present.shape), name="known", meaning="(B, L)")
         mask = known.to(logits.device, non_blocking=True)
-        per_label = F.binary_cross_entropy_with_logits(logits, present.float(), reduction="none")
+        per_label = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         loss = torch.where(mask, per_label, 0.0).sum() / mask.sum().clamp(min=1)
     return loss if diversity_weight == 0 else loss + diversity_weight * output.diversity

@@ -1,0 +1,208 @@
+"""Where a gradient is promised it is the right one, and where none is promised there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from ldstyle import functional as LF
+from ldstyle.functional import matching
+from ldstyle.nouns import Moments
+
+from .cases import OPERATORS, at_partner, effective, make_case
+
+SMALL = {"batch": 3, "labels": 2, "channels": 4, "size": (2, 5), "density": 0.8, "domains": 2}
+layouts = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+
+
+@pytest.fixture
+def case():
+    return make_case(7, **SMALL, dtype=torch.float64)
+
+
+def leaf(tensor, layout=None):
+    copy = tensor.detach().clone()
+    return (copy if layout is None else copy.contiguous(memory_format=layout)).requires_grad_()
+
+
+def test_unit_mass_has_the_right_gradient(case):
+    attn = case.attn.clone()
+    attn[0, 0] = 0  # no mass: the gradient stays finite
+    assert gradcheck(lambda a: LF.unit_mass(a, case.present), leaf(case.attn))
+    raw = leaf(attn)
+    LF.unit_mass(raw, case.present).square().sum().backward()
+    assert raw.grad.isfinite().all()
+
+
+def test_spatial_softmax_has_the_right_gradient(case):
+    assert gradcheck(lambda z: LF.spatial_softmax(z, case.present, temperature=3.0), leaf(case.attn))
+
+
+def test_attention_diversity_has_the_right_gradient(case):
+    present = torch.ones_like(case.present)
+    assert gradcheck(lambda a: LF.attention_diversity(a, present), leaf(case.attn))
+    raw = leaf(case.attn * torch.tensor([1.0, 0.0])[None, :, None, None])  # one label has no mass
+    LF.attention_diversity(raw, present).backward()
+    assert raw.grad.isfinite().all()
+
+
+@layouts
+def test_label_moments_have_the_right_gradient(case, layout):
+    attn = LF.unit_mass(case.attn, torch.ones_like(case.present))
+    assert gradcheck(lambda f, a: tuple(LF.label_moments(f, a)), (leaf(case.feats, layout), leaf(attn)))
+
+
+@layouts
+def test_recompose_has_the_right_gradient_in_every_argument(case, layout):
+    attn = LF.unit_mass(case.attn, case.present)
+    old = LF.label_moments(case.feats, attn)
+    new = Moments(old.mean + case.noise, old.std * 1.3)
+
+    def run(feats, maps, *moments):
+        return LF.recompose(feats, maps, Moments(*moments[:2]), Moments(*moments[2:]), background=0.2)
+
+    assert gradcheck(run, (leaf(case.feats, layout), leaf(attn), *map(leaf, (*old, *new))))
+
+
+@layouts
+@pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, False, True)])
+def test_recompose_gives_each_gradient_alone_as_together(case, layout, needed):
+    attn = LF.unit_mass(case.attn, case.present)
+    old = LF.label_moments(case.feats, attn)
+    slopes = torch.randn(case.feats.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def gradients(flags):
+        feats, maps, mean = leaf(case.feats, layout), leaf(attn), leaf(old.mean + case.noise)
+        for tensor, flag in zip((feats, maps, mean), flags, strict=True):
+            tensor.requires_grad_(flag)
+        LF.recompose(feats, maps, old, Moments(mean, old.std * 1.3), background=0.2).backward(slopes)
+        return [tensor.grad for tensor in (feats, maps, mean)]
+
+    together = gradients((True, True, True))
+    for wanted, got, flag in zip(together, gradients(needed), needed, strict=True):
+        assert torch.allclose(got, wanted) if flag else got is None
+
+
+@layouts
+@pytest.mark.parametrize("whole", [False, True])
+def test_matched_values_teach_the_attention(case, layout, whole):
+    attn = LF.unit_mass(case.attn, torch.ones_like(case.present))
+    partner = torch.tensor([1, 2, 0])
+    feats = case.feats.contiguous(memory_format=layout)
+
+    def run(maps):
+        return LF.mix_topk_values(
+            feats,
+            maps,
+            partner,
+            case.lam,
+            top_ratio=0.34,
+            background=0.2,
+            whole_map=torch.full_like(case.present, whole),
+        )
+
+    assert gradcheck(run, leaf(attn))
+
+
+@layouts
+def test_the_gradient_passes_straight_through_and_not_to_the_partner(case, layout):
+    attn = LF.unit_mass(case.attn, torch.ones_like(case.present))
+    partner = torch.tensor([1, 2, 0])
+    slopes = torch.zeros_like(case.feats)
+    slopes[0] = case.feats[1].exp()  # only the first sample is asked for
+    operators = (
+        lambda f: LF.mix_topk_values(f, attn, partner, case.lam, top_ratio=0.34, background=0.2),
+        lambda f: LF.efdmix(f, partner, case.lam[:, 0]),
+    )
+    for operator in operators:
+        feats = leaf(case.feats, layout)
+        operator(feats).backward(slopes)
+        assert torch.equal(feats.grad, slopes)
+
+
+def test_global_mixstyle_sends_no_gradient_through_statistics(case):
+    feats, partner = leaf(case.feats), torch.tensor([1, 2, 0])
+    slopes = torch.zeros_like(case.feats)
+    slopes[0] = 1.0
+    LF.mixstyle(feats, partner, case.lam[:, 0]).backward(slopes)
+    assert torch.equal(feats.grad[1:], torch.zeros_like(feats.grad[1:]))
+    std = (case.feats.var(dim=(2, 3), correction=0) + 1e-6).sqrt()
+    gain = (std + (1 - case.lam[:, :1]) * (std[partner] - std)) / std
+    torch.testing.assert_close(feats.grad[0], gain[0, :, None, None].expand_as(feats.grad[0]))
+
+
+@pytest.mark.parametrize("name", ["csu", "dsu"])
+def test_uncertainty_operators_have_finite_gradients(case, name):
+    feats = leaf(case.feats)
+    noise = case.noise[:, 0], case.noise[:, 1]
+    out = LF.dsu(feats, *noise) if name == "dsu" else LF.csu(feats, case.lam[:, 0], *noise)
+    out.square().sum().backward()
+    assert feats.grad.isfinite().all()
+    assert feats.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_learned_attention_gets_a_finite_gradient_under_every_operator(operator):
+    """Statistics take F without and A with gradient, the partner's neither."""
+    case = make_case(3, batch=4, labels=3, density=1.0, domains=2)
+    case = case.but(domain=torch.tensor([0, 1, 0, 1]), partner=torch.tensor([1, 0, 3, 2]))
+    logits, feats = leaf(case.attn), leaf(case.feats)
+    attn = LF.spatial_softmax(logits, case.present, temperature=2.0)
+    if operator == "efdmix":
+        out = LF.mix_topk_values(feats, attn, case.partner, effective(case), top_ratio=0.34, background=0.1)
+    else:
+        own = LF.label_moments(feats.detach(), attn)
+        other = at_partner(Moments(own.mean.detach(), own.std.detach()), case.partner)
+        new = (
+            LF.mix_moments(own, other, effective(case))
+            if operator == "mixstyle"
+            else LF.perturb_moments(own, case.noise, case.common, strength=0.5)
+        )
+        out = LF.recompose(feats, attn, own, new, background=0.1)
+    out.square().sum().backward()
+    for tensor in (logits, feats):
+        assert tensor.grad.isfinite().all()
+        assert (tensor.grad.flatten(1).abs().amax(dim=1) > 0).all()
+
+
+def saved_changes(output):
+    return output.grad_fn.kept
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_changes_computed_again_equal_changes_kept(relu, monkeypatch):
+    """With many labels the changes outgrow one map and are computed again in the backward pass."""
+    sizes = {"batch": 4, "channels": 5, "size": (4, 6), "density": 1.0}
+    partner = torch.tensor([1, 0, 3, 2])
+
+    def gradient(labels, *, keep):
+        case = make_case(11, labels=labels, relu=relu, **sizes)
+        attn = leaf(LF.unit_mass(case.attn, case.present))
+        counter = []
+        original = matching._changes
+        monkeypatch.setattr(matching, "_changes", lambda *given: counter.append(1) or original(*given))
+        out = LF.mix_topk_values(case.feats, attn, partner, case.lam, top_ratio=0.34, background=0.1)
+        assert (saved_changes(out) is not None) == keep
+        forward = len(counter)
+        out.backward(case.feats.cos())
+        assert len(counter) == (forward if keep else 2 * forward)
+        monkeypatch.setattr(matching, "_changes", original)
+        return attn.grad
+
+    few, many = gradient(2, keep=True), gradient(12, keep=False)
+    assert few.abs().max() > 0
+    # The same problem, group by group, so that each one fits; on weights, which unlike maps do not couple labels.
+    case = make_case(11, labels=12, relu=relu, **sizes)
+    weights = leaf(LF.blend_weights(LF.unit_mass(case.attn, case.present), background=0.1)[0])
+    attn = LF.unit_mass(case.attn, case.present)
+    groups = tuple(matching._plan(attn, partner, case.lam, None, top_ratio=0.34))
+    total = torch.zeros_like(weights)
+    for group in groups:
+        out = matching._BlendMatched.apply(case.feats, weights, (group,))
+        assert saved_changes(out) is not None
+        total += torch.autograd.grad(out, weights, case.feats.cos())[0]
+    again = matching._BlendMatched.apply(case.feats, weights, groups)
+    assert saved_changes(again) is None
+    assert torch.equal(torch.autograd.grad(again, weights, case.feats.cos())[0], total)
+    assert many.isfinite().all()
