@@ -144,7 +144,7 @@ class RunConfig:
         seed: What splits, initialization and all draws are derived from.
         accelerator: Device kind as Lightning names it: ``auto``, ``cpu``, ``cuda``, ``mps``.
         devices: Number of processes, one device each.
-        precision: Precision as Lightning names it: ``32-true``, ``bf16-mixed``, ``16-mixed``, ...
+        precision: Precision as Lightning names it; statistics are computed in single precision either way.
         checkpoint_minutes: Minutes between checkpoints within an epoch; one is written after every epoch anyway.
         logger: ``tensorboard``, ``csv``, ``mlflow``, ``wandb`` or ``none``.
         quiet: Show no progress.
@@ -161,7 +161,7 @@ class RunConfig:
     seed: int = 0
     accelerator: str = "auto"
     devices: int = 1
-    precision: Literal["32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true"] = "32-true"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
     checkpoint_minutes: float = 10.0
     logger: Literal["tensorboard", "csv", "mlflow", "wandb", "none"] = "tensorboard"
     quiet: bool = False
