@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+
+Gather: TypeAlias = Callable[[Tensor], Tensor]
+"""Concatenates equally long tensors of all processes along the first dimension, in the order of the processes."""
 
 
 class Moments(NamedTuple):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ldstyle.functional import flip_maps, resize_maps, unit_mass
+from ldstyle.nouns import Gather
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class GradCamBank(nn.Module):
         self.num_samples, self.num_labels = num_samples, num_labels
         self._valid = torch.zeros(num_samples, num_labels, dtype=torch.bool)
         self._maps = torch.zeros(num_samples, num_labels, 0, 0, dtype=torch.float16)
+        self.gather: Gather | None = None
 
     @property
     def ready(self) -> bool:
@@ -60,7 +62,7 @@ class GradCamBank(nn.Module):
         """Replace the entries of some samples.
 
         The negative part of a map is removed and the rest divided by its maximum. An entry that is not kept, or whose
-        map has no positive part, is dropped.
+        map has no positive part, is dropped. With ``gather`` set, the entries of all processes are replaced in all.
 
         Args:
             index: Numbers of the samples, (B,) int64.
@@ -75,12 +77,14 @@ class GradCamBank(nn.Module):
         maps = maps.relu()
         peak = maps.amax(dim=(2, 3), keepdim=True)
         keep = keep.to(maps.device) & (peak[:, :, 0, 0] > 0) & peak[:, :, 0, 0].isfinite()
-        maps = torch.where(keep[:, :, None, None], maps / peak, 0.0).half().cpu()
+        maps, keep = torch.where(keep[:, :, None, None], maps / peak, 0.0).half().cpu(), keep.cpu()
+        if self.gather is not None:
+            index, maps, keep = self.gather(index), self.gather(maps), self.gather(keep)
         if self._maps.shape[2:] != maps.shape[2:]:
             self._maps = torch.zeros(self.num_samples, self.num_labels, *maps.shape[2:], dtype=torch.float16)
             self._valid.zero_()
         self._maps[index] = maps
-        self._valid[index] = keep.cpu()
+        self._valid[index] = keep
 
     def lookup(self, index: Tensor | None, flips: Tensor | None, present: Tensor) -> CachedMaps:
         """Return the maps of some samples, flipped as their images were.

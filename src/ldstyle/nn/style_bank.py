@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ldstyle.nouns import Moments
+from ldstyle.nouns import Gather, Moments
 
 
 class StyleBank(nn.Module):
@@ -31,6 +31,7 @@ class StyleBank(nn.Module):
         self._domains = np.full((num_labels, size), -1, dtype=np.int64)
         self._next = np.zeros(num_labels, dtype=np.int64)
         self._entries = torch.empty(2, num_labels, size, 0)
+        self.gather: Gather | None = None
 
     def __len__(self) -> int:
         return int((self._domains >= 0).sum())
@@ -68,11 +69,16 @@ class StyleBank(nn.Module):
     def push(self, moments: Moments, keep: Tensor, domain: Tensor) -> None:
         """Store the styles of a batch; the oldest entries give way.
 
+        With ``gather`` set, those of the global batch are stored, so that every process holds what one would.
+
         Args:
             moments: Clean moments, (B, L, C); no gradient is kept.
             keep: Which of them to store, (B, L) bool, on the host.
             domain: Domain of each sample, (B,), on the host.
         """
+        if self.gather is not None:
+            moments = Moments(self.gather(moments.mean), self.gather(moments.std))
+            keep, domain = self.gather(keep), self.gather(domain)
         if self._entries.shape[-1] == 0 or self._entries.device != moments.mean.device:
             old, shape = self._entries, (2, self.num_labels, self.size, self.channels)
             self._entries = torch.zeros(shape, device=moments.mean.device)

@@ -20,7 +20,8 @@ from ldstyle.nn.head import Head, LinearHead, analyse_head
 from ldstyle.nn.insertion import InsertionPoint, resolve_points
 from ldstyle.nn.label_decoupled import Batch, LabelDecoupledStyle, Styled
 from ldstyle.nn.layout import as_maps, from_maps, logits_of
-from ldstyle.nouns import StyleContext, StyledOutput
+from ldstyle.nn.style_bank import StyleBank
+from ldstyle.nouns import Gather, StyleContext, StyledOutput
 from ldstyle.seeding import Streams
 
 
@@ -127,6 +128,21 @@ class StyledNet(nn.Module):
         self._check(images, context)
         batch, draws, cached = self._prepare(context)
         return self._styled(images, context, batch, draws, cached)
+
+    def share(self, *, rank: int, world: int, gather: Gather) -> None:
+        """Make this network one of several that train on equal parts of each batch, like one that trains on all of it.
+
+        Draws are made for the global batch, and the banks take in the styles and maps of all processes.
+
+        Args:
+            rank: Number of this process.
+            world: Number of processes.
+            gather: Collects a tensor from all of them.
+        """
+        self.rank, self.world = rank, world
+        for module in self.modules():
+            if isinstance(module, StyleBank | GradCamBank):
+                module.gather = gather
 
     def refresh_due(self, epoch: int) -> bool:
         """Whether cached maps are to be rebuilt after ``epoch`` epochs: after epoch W, then every R epochs."""
