@@ -33,6 +33,7 @@ def mix_topk_values(
     top_ratio: float,
     background: float,
     whole_map: Tensor | None = None,
+    ranking: Tensor | None = None,
 ) -> Tensor:
     """Mix the sorted values at each label's top-K places with the partner's, rank by rank (Eq. 10).
 
@@ -48,6 +49,8 @@ def mix_topk_values(
         top_ratio: Share ρ of the places that is matched, K = max(1, floor(ρ H W)).
         background: The identity's density b >= 0.
         whole_map: True where all H·W places are matched for a label, (B, L) bool.
+        ranking: Maps that choose the top-K places where they differ from those that blend, (B, L, H, W): a sample that
+            matches whole maps can still be a partner at its own places. By default ``attn``.
 
     Returns:
         Restyled feature map, (B, C, H, W).
@@ -60,7 +63,10 @@ def mix_topk_values(
     if whole_map is not None:
         check_shape(whole_map, tuple(attn.shape[:2]), name="whole_map", meaning="(B, L)")
     weights, _ = blend_weights(attn, background=background)
-    groups = tuple(_plan(attn.detach(), partner, lam, whole_map, top_ratio=top_ratio))
+    if ranking is not None:
+        check_shape(ranking, tuple(attn.shape), name="ranking", meaning="that of `attn`")
+    places = (attn if ranking is None else ranking).detach()
+    groups = tuple(_plan(places, partner, lam, whole_map, top_ratio=top_ratio))
     mixed: Tensor = _BlendMatched.apply(feats, weights, groups)
     return mixed
 

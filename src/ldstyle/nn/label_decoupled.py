@@ -143,8 +143,7 @@ class LabelDecoupledStyle(nn.Module):
             case UniformConfig():
                 height, width = feats.shape[2:]
                 uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device)
-                # No label has a map of its own: every pair matches whole maps.
-                return _Region(uniform * present[:, :, None, None], torch.zeros_like(batch.present))
+                return _Region(uniform * present[:, :, None, None], None)
 
     def _local_share(self, epoch: int, region: _Region | None) -> float:
         if isinstance(self.config.attention, GradCamConfig):
@@ -179,23 +178,32 @@ class LabelDecoupledStyle(nn.Module):
         match self.config.operator, draws.local:
             case EFDMixConfig(top_ratio=top_ratio), Mixing(lam):
                 lam = effective_lambda(lam, batch.present, batch.partner)
-                whole = _whole(region, batch, lam)
-                attn = _with_uniform(region, batch, whole)
+                # The top-K of a constant map would be a raster strip.
+                constant = isinstance(self.config.attention, UniformConfig)
+                whole = batch.present if constant else _whole(region, batch, lam)
                 mixed = mix_topk_values(
-                    feats, attn, batch.partner, lam, top_ratio=top_ratio, background=background, whole_map=whole
+                    feats,
+                    _with_uniform(region, whole),
+                    batch.partner,
+                    lam,
+                    top_ratio=top_ratio,
+                    background=background,
+                    whole_map=whole,
+                    ranking=region.attn,
                 )
                 return mixed, None
             case MixStyleConfig(), Mixing(lam):
                 attn, old, new = self._mixed_moments(feats, region, batch, lam, draws.choice)
             case CSULiteConfig(strength=strength), Perturbation(noise, common):
-                attn = _with_uniform(region, batch, None if region.usable is None else batch.present & ~region.usable)
+                attn = _with_uniform(region, None if region.usable is None else batch.present & ~region.usable)
                 old = label_moments(feats.detach(), attn)
                 noise, common = (value.to(feats.device, non_blocking=True) for value in (noise, common))
                 new = perturb_moments(old, noise, common, strength=strength)
             case operator, draw:
                 raise TypeError(f"{type(draw).__name__} draws do not belong to {type(operator).__name__}.")
         ratio = new.std.detach() / old.std.detach()
-        clamped = ((ratio > self.config.max_gain) | (ratio * self.config.max_gain < 1)).sum()
+        beyond = (ratio > self.config.max_gain) | (ratio * self.config.max_gain < 1)
+        clamped = (beyond & batch.present.to(feats.device, non_blocking=True)[:, :, None]).sum()
         return recompose(feats, attn, old, new, background=background, max_gain=self.config.max_gain), clamped
 
     def _mixed_moments(
@@ -212,7 +220,7 @@ class LabelDecoupledStyle(nn.Module):
             banked, found = self.bank.draw(own_map, batch.domain, choice)
             effective = torch.where(found, lam, effective)
             whole = None if whole is None else whole & ~found
-        attn = _with_uniform(region, batch, whole)
+        attn = _with_uniform(region, whole)
         old = label_moments(detached, attn)
         partner = batch.partner.to(device, non_blocking=True)
         theirs = old if whole is None else label_moments(detached, region.attn.detach())
@@ -223,6 +231,8 @@ class LabelDecoupledStyle(nn.Module):
             other = Moments(*(torch.where(chosen, g[partner], o) for g, o in zip(uniform, other, strict=True)))
         if banked is not None and found is not None and found.any():
             chosen = found.to(device, non_blocking=True)[:, :, None]
+            # A bank restored from a checkpoint is on the host until its first push.
+            banked = Moments(*(value.to(device, non_blocking=True) for value in banked))
             other = Moments(*(torch.where(chosen, b, o) for b, o in zip(banked, other, strict=True)))
         if self.bank is not None and batch.clean:
             keep = batch.present if region.usable is None else batch.present & region.usable
@@ -239,7 +249,7 @@ def _whole(region: _Region, batch: Batch, lam: Tensor) -> Tensor | None:
     return batch.present & ~(region.usable & (region.usable[batch.partner] | ~shared))
 
 
-def _with_uniform(region: _Region, batch: Batch, whole: Tensor | None) -> Tensor:
+def _with_uniform(region: _Region, whole: Tensor | None) -> Tensor:
     """Put the uniform map where a label has none of its own to use."""
     if whole is None or not whole.any():
         return region.attn

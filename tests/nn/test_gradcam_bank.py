@@ -1,0 +1,172 @@
+"""The bank of cached maps."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from ldstyle.nn import GradCamBank
+
+from ..functional import oracles
+
+SHAPE = (4, 3, 3, 5)
+INDEX = torch.tensor([5, 0, 7, 2])
+PRESENT = torch.ones(4, 3, dtype=torch.bool)
+FLIPS = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=torch.bool)
+
+
+@pytest.fixture
+def raw():
+    return torch.from_numpy(np.random.default_rng(2).normal(size=SHAPE)).float()
+
+
+def filled(raw, keep=PRESENT, **settings):
+    bank = GradCamBank(9, 3)
+    bank.store(INDEX, raw, keep, **settings)
+    return bank
+
+
+def scaled(raw):
+    """The positive part of every map divided by its maximum, in loops."""
+    out = np.zeros(SHAPE)
+    for i, k in np.ndindex(SHAPE[:2]):
+        positive = np.maximum(raw[i, k].double().numpy(), 0)
+        out[i, k] = positive / positive.max()
+    return out
+
+
+def test_entries_are_the_positive_part_divided_by_its_maximum_in_half_precision(raw):
+    cached = filled(raw).lookup(INDEX, None, PRESENT)
+    assert cached.maps.dtype == torch.float16
+    np.testing.assert_allclose(cached.maps.double().numpy(), scaled(raw), atol=1e-3)
+    assert cached.maps.amax(dim=(2, 3)).eq(1).all()
+    assert cached.usable.all()
+
+
+def test_entries_are_found_by_number_in_any_order(raw):
+    order = torch.tensor([2, 0, 3, 1, 2])
+    cached = filled(raw).lookup(INDEX[order], None, PRESENT[order])
+    np.testing.assert_allclose(cached.maps.double().numpy(), scaled(raw)[order], atol=1e-3)
+
+
+def test_entries_that_are_not_kept_and_maps_without_positive_part_are_unusable(raw):
+    keep = PRESENT.clone()
+    keep[1, 2] = False
+    raw[2, 0] = -1.0
+    raw[3, 1] = float("nan")
+    raw[0, 1, 0, 0] = float("inf")
+    bank = filled(raw, keep)
+    expected = torch.ones(4, 3, dtype=torch.bool)
+    for at in ((1, 2), (2, 0), (3, 1), (0, 1)):
+        expected[at] = False
+    cached = bank.lookup(INDEX, None, PRESENT)
+    assert torch.equal(cached.usable, expected)
+    assert not cached.maps[~expected].any()
+    assert bank.coverage.tolist() == expected.sum(dim=0).tolist()
+    assert not bank.lookup(torch.tensor([1]), None, PRESENT[:1]).usable.any()
+
+
+def test_absent_labels_are_unusable(raw):
+    present = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], dtype=torch.bool)
+    cached = filled(raw).lookup(INDEX, None, present)
+    assert torch.equal(cached.usable, present)
+    assert not cached.at(torch.zeros(4, 2, 6, 6))[~present].any()
+
+
+def test_maps_are_flipped_like_their_images_on_use(raw):
+    cached = filled(raw).lookup(INDEX, FLIPS, PRESENT)
+    np.testing.assert_allclose(cached.maps.double().numpy(), oracles.flip_maps(scaled(raw), FLIPS.numpy()), atol=1e-3)
+
+
+def test_maps_of_flipped_images_are_stored_unflipped(raw):
+    seen = torch.from_numpy(oracles.flip_maps(raw.numpy(), FLIPS.numpy()))
+    flipped, plain = filled(seen, flips=FLIPS), filled(raw)
+    assert torch.equal(flipped.lookup(INDEX, None, PRESENT).maps, plain.lookup(INDEX, None, PRESENT).maps)
+
+
+@pytest.mark.parametrize("size", [(3, 5), (6, 10), (7, 4), (14, 20)])
+def test_maps_on_a_feature_map_are_resized_and_of_mass_one(raw, size):
+    cached = filled(raw).lookup(INDEX, None, PRESENT)
+    wanted = oracles.resize_maps(cached.maps.double().numpy(), size)
+    wanted /= wanted.sum(axis=(2, 3), keepdims=True)
+    np.testing.assert_allclose(cached.at(torch.zeros(4, 2, *size)).numpy(), wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_storing_again_replaces_and_drops(raw):
+    bank = filled(raw)
+    bank.store(INDEX[:1], raw[1:2], torch.tensor([[True, False, True]]))
+    cached = bank.lookup(INDEX, None, PRESENT)
+    assert cached.usable[0].tolist() == [True, False, True]
+    assert cached.usable[1:].all()
+    assert torch.equal(cached.maps[0, 0], cached.maps[1, 0])
+
+
+def test_maps_of_another_resolution_start_the_bank_anew(raw):
+    bank = filled(raw)
+    bank.store(INDEX[:1], torch.rand(1, 3, 2, 2) + 0.1, PRESENT[:1])
+    assert bank.coverage.tolist() == [1, 1, 1]
+    assert bank.lookup(INDEX, None, PRESENT).maps.shape == (4, 3, 2, 2)
+
+
+def test_it_is_ready_once_it_holds_an_entry_and_until_it_is_cleared(raw):
+    bank = GradCamBank(9, 3)
+    assert not bank.ready
+    bank.store(INDEX, raw, ~PRESENT)
+    assert not bank.ready
+    bank.store(INDEX, raw, PRESENT)
+    assert bank.ready
+    bank.clear()
+    assert not bank.ready
+
+
+def test_stored_maps_carry_no_gradient_and_leave_their_source_alone(raw):
+    leaf = raw.clone().requires_grad_()
+    cached = filled(leaf).lookup(INDEX, FLIPS, PRESENT)
+    assert not cached.maps.requires_grad
+    assert torch.equal(leaf.detach(), raw)
+
+
+def test_its_state_survives_a_file(raw):
+    bank, file = filled(raw), io.BytesIO()
+    torch.save(bank.state_dict(), file)
+    file.seek(0)
+    other = GradCamBank(9, 3)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    ours, theirs = (each.lookup(INDEX, FLIPS, PRESENT) for each in (bank, other))
+    assert torch.equal(ours.maps, theirs.maps)
+    assert torch.equal(ours.usable, theirs.usable)
+    other.clear()
+    assert bank.ready
+
+
+def test_a_state_of_other_data_is_refused(raw):
+    with pytest.raises(ValueError, match=r"map bank has shape \(9, 3\) \(samples, labels\); this one has \(8, 3\)"):
+        GradCamBank(8, 3).load_state_dict(filled(raw).state_dict())
+
+
+@pytest.mark.parametrize("value", [9, -1])
+def test_numbers_outside_the_bank_are_refused(raw, value):
+    bank, index = filled(raw), torch.tensor([0, value, 2, 3])
+    with pytest.raises(IndexError, match=rf"`index` must be .*num_samples = 9.*; got {value}\. Give attach\(\)"):
+        bank.lookup(index, None, PRESENT)
+    with pytest.raises(IndexError, match=rf"num_samples = 9.*got {value}"):
+        bank.store(index, raw, PRESENT)
+
+
+def test_a_missing_index_is_refused(raw):
+    with pytest.raises(
+        ValueError, match="`index` must be given in the StyleContext when attention is cached; got None"
+    ):
+        filled(raw).lookup(None, None, PRESENT)
+
+
+def test_a_bank_has_room_for_something():
+    with pytest.raises(ValueError, match="`num_samples` must be at least 1; got 0"):
+        GradCamBank(0, 3)
+
+
+def test_settings_are_shown():
+    assert "num_samples=9, num_labels=3" in repr(GradCamBank(9, 3))
