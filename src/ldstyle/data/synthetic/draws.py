@@ -85,10 +85,10 @@ def value_noise(draws: Draws, places: int, cells: float, across: float | None = 
     Args:
         draws: Where the bumps are drawn from.
         places: Side of the square.
-        cells: Bumps along a side; at least as many as places gives independent places.
+        cells: Bumps along a side. The draws depend on it alone: a finer sheet shows the same noise.
         across: Bumps from left to right, where their number differs from that from top to bottom.
     """
-    rows, columns = min(cells, places), min(cells if across is None else across, places)
+    rows, columns = cells, cells if across is None else across
     knots = draws.field(int(rows) + 2, int(columns) + 2)
     low, part = _steps(places, rows)
     bands = knots[low] + (knots[low + 1] - knots[low]) * part[:, None]

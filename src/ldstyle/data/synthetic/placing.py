@@ -105,8 +105,10 @@ def add_cars(site: Site) -> None:
             _scatter(site, draws.whole(1, 6), paved=lot.box)
     for road in site.layout.roads:
         _drive(site, road, busy)
-    for _ in range(12):
-        if sum(site.layout.sees(car.u, car.v, margin=INSIDE * site.half) for car in site.layout.cars) >= 3:
+    # Seen from far away, three cars are hardly a few pixels.
+    enough = max(3, int(site.layout.extent / 16))
+    for _ in range(24):
+        if sum(site.layout.sees(car.u, car.v, margin=INSIDE * site.half) for car in site.layout.cars) >= enough:
             break
         if site.layout.roads:
             _drive(site, draws.pick(site.layout.roads), 1.0)

@@ -95,9 +95,9 @@ def paint(layout: Layout, style: Domain, draws: Draws, *, places: int) -> Surfac
 
 
 def _masks(surface: Surface) -> NDArray[np.bool_]:
-    side = surface.places // FINER
-    blocks = surface.label.reshape(side, FINER, side, FINER)
-    seen = blocks == np.arange(len(VOCABULARY), dtype=np.int8)[:, None, None, None, None]
-    masks: NDArray[np.bool_] = seen.sum((2, 4), dtype=np.int8) >= FINER * FINER // 2
-    masks &= masks.sum((1, 2))[:, None, None] >= LEAST_PIXELS
+    labels = np.arange(len(VOCABULARY), dtype=np.int8)[:, None, None]
+    phases = [surface.label[row::FINER, column::FINER] for row in range(FINER) for column in range(FINER)]
+    seen = sum((phase == labels).view(np.int8) for phase in phases)  # (L, S, S): places of the pixel
+    masks: NDArray[np.bool_] = seen >= np.int8(FINER * FINER // 2)
+    masks &= np.count_nonzero(masks, axis=(1, 2))[:, None, None] >= LEAST_PIXELS
     return masks

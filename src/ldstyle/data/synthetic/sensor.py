@@ -29,15 +29,18 @@ def expose(surface: Surface, layout: Layout, sensor: Sensor, draws: Draws, *, fi
         draws: Where unevenness, haze and noise are drawn from.
         finer: Places of the sheet per pixel and side.
     """
+    # Drawn before any array whose size is the image's, so that an image of another size gets the same weather.
+    haze, blur = draws.within(sensor.haze), draws.within(sensor.blur)
+    saturation, exposure = draws.within(sensor.saturation), draws.within(sensor.exposure)
     light = surface.light * _unevenness(surface, layout, draws)
     levels = np.asarray(surface.colours, np.float32)[surface.material]  # (P, P, 3)
     levels *= light[:, :, None]
     shade = np.asarray(_SHADE, np.float32)
     levels *= np.where(surface.shadow[:, :, None], shade, np.float32(1))
     image = _reduce(levels, finer)
-    image = _haze(image, sensor, draws)
-    image = _blur(image, draws.within(sensor.blur))
-    image = _respond(image, sensor, draws)
+    image = image * np.float32(1 - haze) + np.asarray(sensor.haze_colour, np.float32) * np.float32(haze)
+    image = _blur(image, blur)
+    image = _respond(image, sensor, saturation=saturation, exposure=exposure)
     side = image.shape[0]
     # The sum of three uniform draws from [-1, 1) is close to normal with a standard deviation of 1.
     noise = draws.field(side, side, 3) + draws.field(side, side, 3) + draws.field(side, side, 3)
@@ -48,9 +51,9 @@ def expose(surface: Surface, layout: Layout, sensor: Sensor, draws: Draws, *, fi
 
 def _unevenness(surface: Surface, layout: Layout, draws: Draws) -> NDArray[np.float32]:
     fine, medium, coarse = np.asarray(surface.grains, np.float32).T[:, surface.material]
-    uneven: NDArray[np.float32] = np.float32(1) + fine * draws.field(surface.places, surface.places)
-    uneven += medium * value_noise(draws, surface.places, layout.extent / 2)
+    uneven: NDArray[np.float32] = np.float32(1) + medium * value_noise(draws, surface.places, layout.extent / 2)
     uneven += coarse * value_noise(draws, surface.places, layout.extent / 12)
+    uneven += fine * draws.field(surface.places, surface.places)
     return uneven
 
 
@@ -60,11 +63,6 @@ def _reduce(levels: NDArray[np.float32], finer: int) -> NDArray[np.float32]:
         for column in range(finer):
             total += levels[row::finer, column::finer]
     return total / np.float32(finer * finer)
-
-
-def _haze(image: NDArray[np.float32], sensor: Sensor, draws: Draws) -> NDArray[np.float32]:
-    haze = np.float32(draws.within(sensor.haze))
-    return image * (1 - haze) + np.asarray(sensor.haze_colour, np.float32) * haze
 
 
 def _blur(image: NDArray[np.float32], amount: float) -> NDArray[np.float32]:
@@ -82,11 +80,11 @@ def _binomial(image: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
     return total * np.float32(0.25)
 
 
-def _respond(image: NDArray[np.float32], sensor: Sensor, draws: Draws) -> NDArray[np.float32]:
+def _respond(image: NDArray[np.float32], sensor: Sensor, *, saturation: float, exposure: float) -> NDArray[np.float32]:
     red, green, blue = (np.float32(part) for part in _GREY)
     grey = image[..., 0] * red + image[..., 1] * green + image[..., 2] * blue
-    image = grey[..., None] + (image - grey[..., None]) * np.float32(draws.within(sensor.saturation))
-    image = image * np.asarray(sensor.gain, np.float32) * np.float32(draws.within(sensor.exposure))
+    image = grey[..., None] + (image - grey[..., None]) * np.float32(saturation)
+    image = image * np.asarray(sensor.gain, np.float32) * np.float32(exposure)
     part: NDArray[np.float32] = np.clip(image / np.float32(255), 0, 1)
     # An S-shaped curve through 0, 1/2 and 1.
     return image + part * (1 - part) * (2 * part - 1) * np.float32(255 * sensor.contrast * 2)

@@ -9,12 +9,12 @@ from ldstyle.data.synthetic.domains import DOMAINS
 from ldstyle.data.synthetic.layout import lay_out
 from ldstyle.data.synthetic.render import draw_scene
 
-_SEARCHED = 400
+_SEARCHED = 100
 _GAP = 3
 
 
 def contact_sheet(*, columns: int = 8, seed: int = 0, size: int = 128) -> NDArray[np.uint8]:
-    """Draw a row of scenes per domain, each with another set of labels, richest first.
+    """Draw a row of scenes per domain whose sets of labels are as different as can be, richest first.
 
     Args:
         columns: Scenes per domain.
@@ -36,6 +36,14 @@ def _varied(domain: str, count: int, seed: int) -> list[int]:
     first: dict[tuple[bool, ...], int] = {}
     for number in range(_SEARCHED):
         first.setdefault(lay_out(domain, number, seed=seed).labels, number)
-        if len(first) == count:
-            break
-    return [first[labels] for labels in sorted(first, key=lambda labels: (-sum(labels), first[labels]))]
+    rest = sorted(first, key=lambda labels: (-sum(labels), first[labels]))
+    chosen = [rest.pop(0)]
+    while rest and len(chosen) < count:
+        furthest = max(rest, key=lambda labels: min(_differences(labels, other) for other in chosen))
+        rest.remove(furthest)
+        chosen.append(furthest)
+    return [first[labels] for labels in sorted(chosen, key=lambda labels: (-sum(labels), first[labels]))]
+
+
+def _differences(labels: tuple[bool, ...], others: tuple[bool, ...]) -> int:
+    return sum(one != other for one, other in zip(labels, others, strict=True))

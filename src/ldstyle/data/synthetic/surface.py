@@ -85,9 +85,10 @@ class Surface:
         if inside.size:
             self.paint(window, inside, material, light=light, label=label)
 
-    def darken(self, corners: Sequence[Point]) -> None:
-        """Put the convex hull of some points in the shadow."""
-        window, inside = self.polygon(_hull([self.to_places(corner) for corner in corners]), metres=False)
+    def darken(self, corners: Sequence[Point], *, hull: bool = True) -> None:
+        """Put the convex hull of some points, or the convex polygon they already are, in the shadow."""
+        points = [self.to_places(corner) for corner in corners]
+        window, inside = self.polygon(_hull(points) if hull else points, metres=False)
         self.shadow[window][inside] = True
 
     def polygon(self, corners: Sequence[Point], *, metres: bool = True) -> tuple[Window, NDArray[np.bool_]]:
@@ -110,7 +111,8 @@ class Surface:
 
     def window(self, left: float, top: float, right: float, bottom: float) -> Window:
         """Return the rows and columns between two corners, in places, cut to the sheet."""
-        low_x, low_y, high_x, high_y = (min(max(int(at), 0), self.places) for at in (left, top, right + 1, bottom + 1))
+        low_x, low_y = min(max(int(left), 0), self.places), min(max(int(top), 0), self.places)
+        high_x, high_y = min(int(right) + 1, self.places), min(int(bottom) + 1, self.places)
         return slice(low_y, max(low_y, high_y)), slice(low_x, max(low_x, high_x))
 
     def disc(self, middle: Point, radius: float) -> tuple[Window, NDArray[np.float32], NDArray[np.float32]]:

@@ -63,19 +63,24 @@ def paint_roads(surface: Surface, layout: Layout, domain: Domain, *, bridges: bo
 
 
 def _mark(surface: Surface, layout: Layout, road: Road, marking: int, roads: list[Road]) -> None:
-    crossings = [(other.at, other.half + 1) for other in roads if other.axis != road.axis]
+    crossings = [(other.at, other.half + 2.5) for other in roads if other.axis != road.axis]
     wide = max(0.09, 0.5 / surface.scale)
-    lanes = [0.0] if road.half < 5 else [-road.half / 2, 0.0, road.half / 2]
     reach = layout.extent * 0.72
-    for offset in lanes:
-        at = -reach
-        while at < reach:
-            clear = all(abs(at - middle) > half + 1.5 for middle, half in crossings)
+    dashed = [0.0] if road.half < 5 else [-road.half / 2, road.half / 2]
+    for offset in dashed:
+        for dash in range(int(2 * reach / 8)):
+            at = dash * 8 - reach
             u, v = (at, road.at + offset) if road.axis == "u" else (road.at + offset, at)
-            if clear and layout.sees(u, v, margin=-2):
+            if layout.sees(u, v, margin=-2) and all(abs(at - middle) > half for middle, half in crossings):
                 box = Box(u, v, 1.5, wide) if road.axis == "u" else Box(u, v, wide, 1.5)
                 surface.fill(corners(layout, box), marking, light=0.95, label=PAVEMENT)
-            at += 7.0 if offset or road.half < 5 else 3.0
+    if road.half >= 5:
+        ends = [-reach, *sorted(at + side * half for at, half in crossings for side in (-1, 1)), reach]
+        for low, high in zip(ends[::2], ends[1::2], strict=True):
+            middle, half = (low + high) / 2, (high - low) / 2
+            line = Box(middle, road.at, half, wide) if road.axis == "u" else Box(road.at, middle, wide, half)
+            if half > 0:
+                surface.fill(corners(layout, line), marking, light=0.95, label=PAVEMENT)
 
 
 def _cross(surface: Surface, layout: Layout, road: Road, marking: int, roads: list[Road]) -> None:
