@@ -1,0 +1,291 @@
+"""Cost of style augmentation relative to plain training, measured side by side in one process.
+
+    python benchmarks/operators.py [--quick] [--rounds N]
+
+Prints ratios of medians over interleaved rounds: whole training steps against ERM, the modules alone against a naive
+loop, peak extra memory in maps of the stage, and the cost of refreshing cached attention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import timm
+import torch
+from torch import Tensor, nn
+
+import ldstyle
+from ldstyle.config import (
+    CSULiteConfig,
+    EFDMixConfig,
+    GlobalConfig,
+    GradCamConfig,
+    LabelDecoupledConfig,
+    LabelOperator,
+    LLAMConfig,
+    MixStyleConfig,
+    StyleConfig,
+    background_share,
+)
+from ldstyle.functional import (
+    blend_weights,
+    effective_lambda,
+    label_moments,
+    match_partners,
+    mix_moments,
+    mix_topk_values,
+    objective,
+    recompose,
+    unit_mass,
+)
+from ldstyle.nouns import Moments, StyleContext
+
+LABELS = 6
+TOP_RATIO = 0.34
+LABEL_PRIORS = (0.46, 0.43, 0.44, 0.24, 0.80, 0.08)  # Table 1, pooled over the three domains
+
+
+class PublishedEFDMix(nn.Module):
+    """Global EFDMix as its authors describe it: sort, argsort of the order, gather."""
+
+    def forward(self, feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
+        """Mix sorted values of all places."""
+        flat = feats.flatten(2)
+        values, order = flat.sort(dim=-1)
+        rank = order.argsort(dim=-1)
+        copied = values[partner].gather(-1, rank)
+        mixed = flat + (copied - flat.detach()) * (1 - lam)[:, None, None]
+        return mixed.view(feats.shape)
+
+
+def naive_mixstyle(feats: Tensor, attn: Tensor, partner: Tensor, lam: Tensor, background: float) -> Tensor:
+    """LD-MixStyle with one restyled map per label."""
+    weights, residual = blend_weights(attn, background=background)
+    mixed = residual * feats
+    for label in range(attn.shape[1]):
+        map_ = attn[:, label, None]  # (B, 1, H, W)
+        mean = (map_ * feats.detach()).sum(dim=(2, 3), keepdim=True)
+        std = ((map_ * feats.detach() ** 2).sum(dim=(2, 3), keepdim=True) - mean**2 + 1e-6).clamp(min=1e-6).sqrt()
+        share = lam[:, label, None, None, None]
+        new_mean = share * mean + (1 - share) * mean[partner].detach()
+        new_std = share * std + (1 - share) * std[partner].detach()
+        mixed = mixed + weights[:, label, None] * (new_std * (feats - mean) / std + new_mean)
+    return mixed
+
+
+def naive_efdmix(feats: Tensor, attn: Tensor, partner: Tensor, lam: Tensor, background: float) -> Tensor:
+    """LD-EFDMix with one change map per label."""
+    weights, _ = blend_weights(attn, background=background)
+    flat = feats.flatten(2)
+    channels, places = flat.shape[1:]
+    top = max(1, int(TOP_RATIO * places))
+    mixed = flat
+    for label in range(attn.shape[1]):
+        chosen = attn[:, label].flatten(1).topk(top).indices.sort().values[:, None].expand(-1, channels, -1)
+        values, order = flat.detach().gather(2, chosen).sort(dim=-1, stable=True)
+        rank = order.argsort(dim=-1)
+        change = (values[partner].gather(-1, rank) - values.gather(-1, rank)) * (1 - lam[:, label, None, None])
+        field = torch.zeros_like(flat).scatter(2, chosen, change)
+        mixed = mixed + weights[:, label].flatten(1)[:, None] * field
+    return mixed.view(feats.shape)
+
+
+def draw_batch(batch: int, size: int) -> tuple[Tensor, StyleContext]:
+    """Return images and a context with the label frequencies of the benchmark."""
+    generator = torch.Generator().manual_seed(0)
+    present = torch.rand(batch, LABELS, generator=generator) < torch.tensor(LABEL_PRIORS)
+    images = torch.randn(batch, 3, size, size, generator=generator)
+    domain = torch.arange(batch) % 2
+    return images, StyleContext(present, domain, torch.arange(batch), torch.zeros(batch, 2, dtype=torch.bool), 99)
+
+
+def variants() -> dict[str, StyleConfig | None]:
+    """Return every method whose step is timed; all modules fire on every batch."""
+    operators: dict[str, LabelOperator] = {
+        "MixStyle": MixStyleConfig(),
+        "EFDMix": EFDMixConfig(top_ratio=TOP_RATIO),
+        "CSU": CSULiteConfig(),
+    }
+    found: dict[str, StyleConfig | None] = {"ERM": None}
+    for name, operator in operators.items():
+        found[name] = GlobalConfig(operator, gate_prob=1.0)
+    for suffix, attention in (("", LLAMConfig()), ("-GC", GradCamConfig())):
+        for name, operator in operators.items():
+            found[f"LD-{name}{suffix}"] = LabelDecoupledConfig(operator, attention, gate_prob=1.0, warmup_epochs=5)
+    return found
+
+
+def build_step(style: StyleConfig | None, images: Tensor, context: StyleContext, name: str) -> Callable[[], None]:
+    """Return a function that makes one forward and backward pass of a fresh network."""
+    torch.manual_seed(0)
+    backbone = timm.create_model(name, num_classes=LABELS).train()
+    if style is None:
+        target = context.present.float()
+
+        def plain() -> None:
+            backbone.zero_grad(set_to_none=True)
+            nn.functional.binary_cross_entropy_with_logits(backbone(images), target).backward()
+
+        return plain
+    net = ldstyle.attach(backbone, style, stages=(1, 2), num_labels=LABELS, num_samples=len(images)).train()
+    if net.cams is not None:
+        side = images.shape[-1] // 32
+        maps = torch.rand(len(images), LABELS, side, side, generator=torch.Generator().manual_seed(1))
+        net.cams.store(torch.arange(len(images)), maps, context.present)
+
+    def styled() -> None:
+        net.zero_grad(set_to_none=True)
+        objective(net(images, context), context.present, diversity_weight=0.1).backward()
+
+    return styled
+
+
+def build_published_efdmix(images: Tensor, context: StyleContext, name: str) -> Callable[[], None]:
+    """Return a training step with the published EFDMix after stages 1 and 2."""
+    torch.manual_seed(0)
+    backbone = timm.create_model(name, num_classes=LABELS).train()
+    mix, target = PublishedEFDMix(), context.present.float()
+    partner, lam = torch.randperm(len(images)), torch.rand(len(images))
+    for stage in ("layer1", "layer2"):
+        backbone.get_submodule(stage).register_forward_hook(lambda _m, _a, output: mix(output, partner, lam))
+
+    def step() -> None:
+        backbone.zero_grad(set_to_none=True)
+        nn.functional.binary_cross_entropy_with_logits(backbone(images), target).backward()
+
+    return step
+
+
+def build_module(
+    batch: int, labels: int, shape: tuple[int, int, int], kind: str, *, learned: bool = True
+) -> Callable[[], None]:
+    """Return forward and backward of one operator alone on a map (C, H, W)."""
+    generator = torch.Generator().manual_seed(0)
+    feats = torch.rand(batch, *shape, generator=generator).requires_grad_()
+    present = torch.rand(batch, labels, generator=generator) < torch.tensor(
+        [LABEL_PRIORS[label % LABELS] for label in range(labels)]
+    )
+    attn = unit_mass(torch.rand(batch, labels, *shape[1:], generator=generator), present).requires_grad_(learned)
+    partner = match_partners(present, torch.arange(batch) % 2, torch.rand(batch, generator=generator))
+    lam = effective_lambda(torch.rand(batch, labels, generator=generator), present, partner)
+    background = background_share("paper", shape[1] * shape[2])
+    grad = torch.randn(batch, *shape, generator=generator)
+
+    def ours_mixstyle() -> Tensor:
+        own = label_moments(feats.detach(), attn)
+        other = Moments(*(value.detach()[partner] for value in own))
+        return recompose(feats, attn, own, mix_moments(own, other, lam), background=background)
+
+    def ours_efdmix() -> Tensor:
+        return mix_topk_values(feats, attn, partner, lam, top_ratio=TOP_RATIO, background=background)
+
+    forward: dict[str, Callable[[], Tensor]] = {
+        "LD-MixStyle": ours_mixstyle,
+        "LD-EFDMix": ours_efdmix,
+        "naive LD-MixStyle": lambda: naive_mixstyle(feats, attn, partner, lam, background),
+        "naive LD-EFDMix": lambda: naive_efdmix(feats, attn, partner, lam, background),
+    }
+
+    def step() -> None:
+        forward[kind]().backward(grad)
+        feats.grad = attn.grad = None
+
+    return step
+
+
+def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each step over interleaved rounds, after one round of warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(rounds + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def peak_extra_bytes(step: Callable[[], None]) -> int:
+    """Return how far one call of ``step`` raises the resident memory of this process (Linux)."""
+    step()
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    before = _status("VmRSS")
+    step()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def report_steps(name: str, batch: int, size: int, rounds: int) -> None:
+    """Print the ratios of whole training steps."""
+    images, context = draw_batch(batch, size)
+    steps = {label: build_step(style, images, context, name) for label, style in variants().items()}
+    steps["EFDMix (as published)"] = build_published_efdmix(images, context, name)
+    medians = interleave(steps, rounds)
+    print(f"\nTraining step, {name}, {size} px, B = {batch}, L = {LABELS}, modules after stages 1 and 2, all firing")
+    for label, seconds in medians.items():
+        print(f"  {label:<24} {seconds / medians['ERM']:6.3f}  ({seconds:.2f} s)")
+
+
+def report_modules(batch: int, shape: tuple[int, int, int], rounds: int) -> None:
+    """Print the speed-up over the naive loop and the peak memory of the modules alone."""
+    kinds = ("LD-MixStyle", "naive LD-MixStyle", "LD-EFDMix", "naive LD-EFDMix")
+    medians = interleave({kind: build_module(batch, LABELS, shape, kind) for kind in kinds}, rounds)
+    print(f"\nModule alone, forward + backward, map {shape}, B = {batch}")
+    for kind in ("LD-MixStyle", "LD-EFDMix"):
+        print(f"  {kind:<24} {medians['naive ' + kind] / medians[kind]:6.2f} times faster than the naive loop")
+    map_bytes = 4 * batch * shape[0] * shape[1] * shape[2]
+    print("\nPeak extra memory of a module, in maps of its stage (output and gradients included)")
+    for kind in ("LD-MixStyle", "LD-EFDMix"):
+        peaks = [peak_extra_bytes(build_module(batch, labels, shape, kind)) / map_bytes for labels in (6, 60)]
+        print(f"  {kind:<24} {peaks[0]:6.2f} at L = 6, {peaks[1]:6.2f} at L = 60")
+
+
+def report_refresh(name: str, batch: int, size: int, rounds: int) -> None:
+    """Print what cached attention costs beside training itself."""
+    images, context = draw_batch(batch, size)
+    silent = {
+        refresh: LabelDecoupledConfig(EFDMixConfig(), GradCamConfig(refresh=refresh), gate_prob=0.0)
+        for refresh in ("sweep", "online")
+    }
+    net = ldstyle.attach(
+        timm.create_model(name, num_classes=LABELS),
+        silent["sweep"],
+        stages=(1, 2),
+        num_labels=LABELS,
+        num_samples=batch,
+    ).train()
+    steps = {refresh: build_step(style, images, context, name) for refresh, style in silent.items()}
+    steps["refresh"] = lambda: net.refresh([(images, context.present, torch.arange(batch))])
+    medians = interleave(steps, rounds)
+    print(f"\nCached attention, {name}, {size} px, B = {batch}")
+    print(f"  sweep / forward + backward sweep       {medians['refresh'] / medians['sweep']:6.3f}")
+    print(f"  step with online refresh / without     {medians['online'] / medians['sweep']:6.3f}")
+
+
+def main() -> None:
+    """Run all measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small shapes, for a test of the script itself")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds per median")
+    arguments = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    if arguments.quick:
+        report_steps("resnet18", 4, 64, 1)
+        report_modules(4, (16, 14, 14), 1)
+        report_refresh("resnet18", 4, 64, 1)
+    else:
+        report_modules(32, (256, 56, 56), arguments.rounds)
+        report_refresh("resnet50", 32, 224, arguments.rounds)
+        report_steps("resnet50", 32, 224, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
