@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.functional import oracles
+from tests.functional.cases import arrays
 
 from ldstyle import functional as LF
 from ldstyle.config import CSULiteConfig, DSUConfig, GlobalConfig, MixStyleConfig
@@ -12,8 +14,6 @@ from ldstyle.nn import GlobalStyle
 from ldstyle.nn.draws import Mixing, Rows, StyleDraws, draw_style
 from ldstyle.nn.global_style import apply_global
 
-from ..functional import oracles
-from ..functional.cases import arrays
 from .nets import GLOBAL
 
 PARTNER = torch.tensor([2, 0, 4, 3, 1])

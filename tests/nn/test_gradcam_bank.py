@@ -7,10 +7,9 @@ import io
 import numpy as np
 import pytest
 import torch
+from tests.functional import oracles
 
 from ldstyle.nn import GradCamBank
-
-from ..functional import oracles
 
 SHAPE = (4, 3, 3, 5)
 INDEX = torch.tensor([5, 0, 7, 2])

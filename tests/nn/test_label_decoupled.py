@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.functional import oracles
+from tests.functional.cases import arrays, make_case
 
 from ldstyle import functional as LF
 from ldstyle.config import CSULiteConfig, EFDMixConfig, GradCamConfig, MixStyleConfig, background_share
@@ -17,8 +19,6 @@ from ldstyle.nn.gradcam_bank import CachedMaps
 from ldstyle.nn.label_decoupled import Batch
 from ldstyle.nouns import Moments
 
-from ..functional import oracles
-from ..functional.cases import arrays, make_case
 from .nets import LABEL_OPERATORS, LOCAL, STYLES, label_decoupled, seeded
 
 SIZES = {"batch": 7, "labels": 3, "channels": 4, "size": (6, 5)}
