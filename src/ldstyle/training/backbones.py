@@ -25,6 +25,9 @@ LITE0 = "tf_efficientnet_lite0"
 
 _log = logging.getLogger(__name__)
 
+# What reading a torn or foreign file raises, depending on where it is torn.
+_READ_ERRORS = (pickle.UnpicklingError, RuntimeError, OSError, EOFError, AttributeError, TypeError)
+
 
 @dataclass(frozen=True)
 class Preprocessing:
@@ -240,7 +243,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         )
     try:
         state: dict[str, Tensor] = load_state_dict(str(path), use_ema=False, weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, TypeError) as error:
+    except (*_READ_ERRORS, SafetensorError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"'{path}' must be safetensors (.safetensors) or a state dict saved by torch.save; it cannot be read: "

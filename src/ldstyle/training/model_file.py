@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ldstyle.data.tables import first_few
+from ldstyle.training.atomic import replace_file, replace_text
 from ldstyle.training.backbones import (
     Preprocessing,
     check_name,
@@ -119,9 +119,9 @@ def save_model(
     directory.mkdir(parents=True, exist_ok=True)
     content = _serialise(state)
     description["sha256"] = hashlib.sha256(content).hexdigest()
-    _replace(directory / WEIGHTS, content)
+    replace_file(directory / WEIGHTS, lambda file: file.write(content))
     text = json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False)
-    _replace(directory / DESCRIPTION, f"{text}\n".encode())
+    replace_text(directory / DESCRIPTION, f"{text}\n")
     return directory / DESCRIPTION
 
 
@@ -276,15 +276,3 @@ def _deserialise(content: bytes, path: Path) -> dict[str, Tensor]:
         return load(content)
     except SafetensorError as error:
         raise ValueError(f"'{path}' must be a safetensors file; it cannot be read: {error}") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +13,21 @@ from torch import Tensor, nn
 
 from ldstyle.metrics import average_precision, class_f1, class_f1_cpcr, overall_f1
 from ldstyle.nn.layout import logits_of
+
+
+@contextmanager
+def evaluating(backbone: nn.Module) -> Iterator[None]:
+    """Set a network to eval mode inside; on exit the mode of every submodule is as it was."""
+    modes = {module: module.training for module in backbone.modules()}
+    backbone.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            # train() rather than the bare flag: some modules drop there what they cached in eval mode (LeViT).
+            if training and not module.training:
+                module.train()
+            module.training = training
 
 
 def predict_logits(backbone: nn.Module, batches: Iterable[Tensor], *, device: torch.device | str = "cpu") -> Tensor:
@@ -25,15 +41,9 @@ def predict_logits(backbone: nn.Module, batches: Iterable[Tensor], *, device: to
     Returns:
         Logits, (N, L) float32 on the CPU, in the order of the images.
     """
-    modes = {module: module.training for module in backbone.modules()}
-    backbone.eval()
-    try:
-        with torch.no_grad():
-            # Left on the device until the end: copying each batch would make the device wait for the host.
-            logits = [logits_of(backbone(images.to(device, non_blocking=True))).float() for images in batches]
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    with evaluating(backbone), torch.no_grad():
+        # Left on the device until the end: copying each batch would make the device wait for the host.
+        logits = [logits_of(backbone(images.to(device, non_blocking=True))).float() for images in batches]
     if not logits:
         raise ValueError("`batches` must hold at least one batch of images; got none.")
     return torch.cat(logits).cpu()

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 
+from ldstyle.training.scoring import evaluating
+
 Weights: TypeAlias = dict[str, Tensor]
 
 _running_mean = get_swa_multi_avg_fn()
@@ -206,23 +208,19 @@ def reestimate_batchnorm(backbone: nn.Module, batches: Iterable[Tensor]) -> None
     layers = [module for module in backbone.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not layers:
         return
-    modes = {module: module.training for module in backbone.modules()}
     momenta = [layer.momentum for layer in layers]
-    backbone.eval()
     seen = 0
-    try:
-        for layer in layers:
-            layer.train()
-        with torch.no_grad():
+    with evaluating(backbone), torch.no_grad():
+        try:
+            for layer in layers:
+                layer.train()
             for seen, images in enumerate(batches, start=1):
                 if seen == 1:
                     _reset(layers)
                 backbone(images)
-    finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
-        for module, training in modes.items():
-            module.training = training
+        finally:
+            for layer, momentum in zip(layers, momenta, strict=True):
+                layer.momentum = momentum
     if not seen:
         raise ValueError("`batches` must hold at least one batch of images; got none.")
 
