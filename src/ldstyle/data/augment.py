@@ -8,8 +8,12 @@ sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -27,8 +31,8 @@ from ldstyle.data.colour import (
 MAX_HUE = 1 / 6
 """Bound on the shift of the hue, as a share of the full circle."""
 
-# On the CPU so many pixels are in work at a time: the thirty passes of the jitter then stay in the cache of two cores.
-_PIXELS_IN_WORK = 1 << 17
+# On the CPU so many pixels are in work at a time per core: the thirty passes of the jitter then stay in its cache.
+_PIXELS_IN_WORK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,15 @@ class Augmentation:
         _check_images(images, len(draws.flips))
         scale, shift = self._normaliser(images.device)
         order = [step for step in draws.order if self.strengths[step]]
+        factors = draws.factors.to(images.device)
         result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
-        for part, pixels in _jittered(flip_images(images, draws.flips), draws.factors, order):
+
+        def augment(part: slice, pixels: Tensor, scratch: Tensor) -> None:
+            pixels.copy_(flip_images(images[part], draws.flips[part]))
+            _jitter(pixels, factors[:, part], order, scratch)
             torch.mul(pixels, scale, out=result[part]).add_(shift)
+
+        _for_each_part(images, augment)
         return result
 
     def __call__(self, images: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -167,36 +177,72 @@ def photometric(images: Tensor, factors: Tensor) -> Tensor:
     _check_images(images, factors.shape[1])
     factors = factors.to(images.device)
     gain, gamma = factors[5:].T[:, :, None, None], factors[4, :, None, None, None]
-    toned = (images / WHITE).mul_(gain).clamp_(max=1).pow_(gamma).mul_(WHITE)
     result = torch.empty_like(images)
-    for part, pixels in _jittered(toned, factors[:4], range(4)):
+
+    def change(part: slice, pixels: Tensor, scratch: Tensor) -> None:
+        pixels.copy_(images[part]).div_(WHITE).mul_(gain[part]).clamp_(max=1).pow_(gamma[part]).mul_(WHITE)
+        _jitter(pixels, factors[:4, part], range(4), scratch)
         result[part] = pixels.round_()
+
+    _for_each_part(images, change)
     return result
 
 
-def _jittered(images: Tensor, factors: Tensor, order: Sequence[int]) -> Iterator[tuple[slice, Tensor]]:
-    """Jitter images a few at a time; yield which they are and their values on [0, 255], in memory that is reused."""
-    count, _, height, width = images.shape
-    at_once = count if images.device.type != "cpu" else max(1, _PIXELS_IN_WORK // (height * width))
-    at_once = min(at_once, count)
-    factors = factors.to(images.device)
-    buffer = torch.empty(at_once, 3, height, width, device=images.device)
-    scratch = torch.empty(SCRATCH_PLANES, at_once, height, width, device=images.device)
-    for start in range(0, count, at_once or 1):
-        part = slice(start, min(start + at_once, count))
-        pixels = buffer[: part.stop - start].copy_(images[part])
-        for step in order:
-            factor = factors[step, part]
-            match step:
-                case 0:
-                    scale_brightness(pixels, factor)
-                case 1:
-                    scale_contrast(pixels, factor)
-                case 2:
-                    scale_saturation(pixels, factor, scratch)
-                case _:
-                    shift_hue(pixels, factor, scratch)
-        yield part, pixels
+def _jitter(pixels: Tensor, factors: Tensor, order: Iterable[int], scratch: Tensor) -> None:
+    """Apply the colour operations to (B, 3, H, W) values on [0, 255] in place; factors are (4, B)."""
+    for step in order:
+        match step:
+            case 0:
+                scale_brightness(pixels, factors[0])
+            case 1:
+                scale_contrast(pixels, factors[1])
+            case 2:
+                scale_saturation(pixels, factors[2], scratch)
+            case _:
+                shift_hue(pixels, factors[3], scratch)
+
+
+def _for_each_part(images: Tensor, function: Callable[[slice, Tensor, Tensor], None]) -> None:
+    """Call ``function(part, pixels, scratch)`` for parts of a batch, with (n, 3, H, W) and (6, n, H, W) to work in.
+
+    On the CPU the parts are small and go to threads that run one torch operation each: against operations that are
+    spread over all cores one after the other, this saves waiting for the slowest core at the end of each, which on a
+    busy machine is most of the time.
+    """
+    count, channels, height, width = images.shape
+    threads = torch.get_num_threads() if images.device.type == "cpu" else 1
+    at_once = max(1, _PIXELS_IN_WORK // (height * width)) if images.device.type == "cpu" else max(1, count)
+    parts = [slice(start, min(start + at_once, count)) for start in range(0, count, at_once)]
+    memory = threading.local()
+
+    def run(part: slice) -> None:
+        if not hasattr(memory, "pixels"):
+            memory.pixels = torch.empty(at_once, channels, height, width, device=images.device)
+            memory.scratch = torch.empty(SCRATCH_PLANES, at_once, height, width, device=images.device)
+        function(part, memory.pixels[: part.stop - part.start], memory.scratch)
+
+    # The workers of a parent process are not there after a fork, hence the process id.
+    for _ in _workers(threads, os.getpid()).map(run, parts) if threads > 1 else map(run, parts):
+        pass
+
+
+@cache
+def _workers(count: int, process: int) -> ThreadPoolExecutor:
+    """Start threads in each of which torch operations stay on one core; the caller's own setting is not changed."""
+    del process
+    started = threading.Barrier(count + 1)
+
+    def start() -> None:
+        torch.get_num_threads()  # torch takes the process's number on first use in a thread, so this comes first
+        torch.set_num_threads(1)
+        started.wait()
+
+    pool = ThreadPoolExecutor(count, thread_name_prefix="augment", initializer=start)
+    for _ in range(count):
+        pool.submit(int)
+    started.wait()
+    torch.set_num_threads(count)  # what threads started from now on take as the process's number
+    return pool
 
 
 def _check_images(images: Tensor, count: int) -> None:

@@ -30,7 +30,7 @@ def scale_brightness(pixels: Tensor, factor: Tensor) -> None:
 
 def scale_contrast(pixels: Tensor, factor: Tensor) -> None:
     """Blend each image with its mean luma; arguments as in :func:`scale_brightness`."""
-    luma = pixels.mean((2, 3)) @ pixels.new_tensor(GRAY)  # (B,)
+    luma = (pixels.mean((2, 3)) * pixels.new_tensor(GRAY)).sum(1)  # (B,)
     pixels.mul_(factor[:, None, None, None]).add_(((1 - factor) * luma)[:, None, None, None]).clamp_(0, WHITE)
 
 

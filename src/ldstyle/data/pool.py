@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,30 +51,31 @@ class _Domain:
     """The rows of one domain that are in the pool, the pixels they come from, and what is done to these."""
 
     table: SceneTable
-    images: Tensor
-    masks: Tensor | None
-    rows: Tensor
+    cache: ImageCache
+    rows: NDArray[np.int64]
     factors: Tensor | None = None
 
-    def gather(self, places: Tensor) -> Tensor:
-        images = self.images.index_select(0, self.rows[places])
-        return images if self.factors is None else photometric(images, self.factors[:, places])
+    def images(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
+        images: NDArray[np.uint8] = self.cache.images[self.rows[places]]
+        if self.factors is None:
+            return images
+        return photometric(torch.from_numpy(images), self.factors[:, places]).numpy()
 
-    def gather_masks(self, places: Tensor) -> Tensor:
-        size = self.images.shape[-1]
+    def masks(self, places: NDArray[np.int64]) -> NDArray[np.bool_] | bool:
+        """Return the regions of the labels, (n, L, S, S); a label whose bit an 8-bit mask cannot have has none."""
+        if self.cache.masks is None:
+            return False
         bits = self.table.mask_bits or tuple((label,) for label in range(len(self.table.vocabulary)))
-        if self.masks is None:
-            return torch.zeros(len(places), len(bits), size, size, dtype=torch.bool)
-        stored = self.masks.index_select(0, self.rows[places])
-        wanted = torch.tensor([sum(1 << bit for bit in of_label if bit < 8) for of_label in bits], dtype=torch.uint8)
-        return (stored[:, None] & wanted[:, None, None]) != 0
+        wanted = np.array([sum(1 << bit for bit in of_label) & 255 for of_label in bits], dtype=np.uint8)
+        regions: NDArray[np.bool_] = (self.cache.masks[self.rows[places]][:, None] & wanted[:, None, None]) != 0
+        return regions
 
 
 class Pool:
     """Samples of one or more domains, numbered by the order of the domains and of the rows chosen of each.
 
-    Only the files of the given tables are opened, and only those: a training process that is given its source
-    domains cannot see a target.
+    No files but those of the given tables are opened: a process that is given its source domains never touches a
+    target.
 
     Args:
         tables: The domains, with one vocabulary.
@@ -89,7 +90,9 @@ class Pool:
         domains: Names of the domains by number.
         vocabulary: The L label names.
         keys: Key of each sample.
-        labels: (N, L) int8, read-only: 1 present, 0 absent, -1 unknown.
+        labels: (N, L) int8: 1 present, 0 absent, -1 unknown.
+        present: True where a label is known to be present, (N, L) bool.
+        masked: True for samples that have a mask, (N,) bool.
         domain: Domain number of each sample, (N,) int64.
         original: Number of the sample that each one is a copy of, its own if it is none, (N,) int64. A sample is
             never to be paired with one of the same ``original``.
@@ -108,31 +111,27 @@ class Pool:
     ) -> None:
         chosen = _check_tables(tables, rows, pseudo_seed)
         caches = [open_cache(table, size=size, cache_dir=cache_dir, progress=progress) for table in tables]
-        members = [_domain(*parts) for parts in zip(tables, caches, chosen, strict=True)]
+        members = [_Domain(*parts) for parts in zip(tables, caches, chosen, strict=True)]
         names = [table.domain for table in tables]
         if pseudo_seed is not None:
             members.append(_copy(members[0], pseudo_seed))
             names.append(f"{names[0]}+photometric")
         sizes = [len(member.rows) for member in members]
-        self.vocabulary, self.domains = tables[0].vocabulary, tuple(names)
+        self.vocabulary, self.domains, self.size = tables[0].vocabulary, tuple(names), size
         self.digests = {table.domain: cache.digest for table, cache in zip(tables, caches, strict=True)}
-        self.keys = tuple(member.table.keys[row] for member in members for row in member.rows.tolist())
-        self.labels: NDArray[np.int8] = np.concatenate([member.table.labels[member.rows.numpy()] for member in members])
-        self.labels.setflags(write=False)
+        self.keys = tuple(member.table.keys[row] for member in members for row in member.rows)
+        self.labels: NDArray[np.int8] = np.concatenate([member.table.labels[member.rows] for member in members])
+        self.present: NDArray[np.bool_] = self.labels == 1
+        self.masked: NDArray[np.bool_] = np.concatenate([_masked(member) for member in members])
         self.domain: NDArray[np.int64] = np.repeat(np.arange(len(members)), sizes)
         self.original: NDArray[np.int64] = np.arange(len(self.domain))
         if pseudo_seed is not None:
             self.original %= sizes[0]
         self._members = members
-        self._starts = np.concatenate([[0], np.cumsum(sizes)])
+        self._starts = np.cumsum([0, *sizes])
 
     def __len__(self) -> int:
         return len(self.domain)
-
-    @property
-    def present(self) -> NDArray[np.bool_]:
-        """True where a label is known to be present, (N, L) bool."""
-        return self.labels == 1
 
     def gather(self, index: ArrayLike, *, masks: bool = False) -> Batch:
         """Gather samples in the order given.
@@ -141,42 +140,38 @@ class Pool:
             index: Numbers of the samples, (B,).
             masks: Whether to give the regions of the labels, all-zero for samples without a mask.
         """
-        numbers = np.asarray(index, dtype=np.int64)
+        numbers = np.array(index, dtype=np.int64)
         if numbers.ndim != 1 or (numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self)):
-            raise ValueError(f"`index` must be a list of sample numbers in 0 .. {len(self) - 1}; got {index}.")
+            raise ValueError(f"`index` must be a list of sample numbers in 0 .. {len(self) - 1}; got {numbers}.")
         domain = self.domain[numbers]
-        # By domain, so that each is one fast gather from its file; then back into the order asked for.
-        order = np.argsort(domain, kind="stable")
-        back = torch.from_numpy(np.argsort(order, kind="stable"))
-        places = [
-            (member, torch.from_numpy(numbers[order][domain[order] == d] - self._starts[d]))
-            for d, member in enumerate(self._members)
-        ]
+        square = (self.size, self.size)
+        images = np.empty((len(numbers), 3, *square), dtype=np.uint8)
+        regions = np.empty((len(numbers), len(self.vocabulary), *square), dtype=np.bool_) if masks else None
+        for d, member in enumerate(self._members):
+            of_domain = np.flatnonzero(domain == d)
+            places = numbers[of_domain] - self._starts[d]
+            images[of_domain] = member.images(places)
+            if regions is not None:
+                regions[of_domain] = member.masks(places)
         return Batch(
-            images=_reorder([member.gather(p) for member, p in places], back),
+            images=torch.from_numpy(images),
             labels=torch.from_numpy(self.labels[numbers]),
             domain=torch.from_numpy(domain),
-            index=torch.from_numpy(numbers.copy()),
-            masks=_reorder([member.gather_masks(p) for member, p in places], back) if masks else None,
+            index=torch.from_numpy(numbers),
+            masks=None if regions is None else torch.from_numpy(regions),
         )
 
 
-def _reorder(parts: Sequence[Tensor], back: Tensor) -> Tensor:
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat(list(parts)).index_select(0, back)
-
-
-def _domain(table: SceneTable, cache: ImageCache, rows: NDArray[np.int64]) -> _Domain:
-    masks = None if cache.masks is None else torch.from_numpy(cache.masks)
-    return _Domain(table, torch.from_numpy(cache.images), masks, torch.from_numpy(rows))
+def _masked(member: _Domain) -> NDArray[np.bool_]:
+    masks = member.table.masks
+    return np.array([masks is not None and masks[row] is not None for row in member.rows], dtype=np.bool_)
 
 
 def _copy(member: _Domain, seed: int) -> _Domain:
     generator = np.random.Generator(np.random.PCG64DXSM(derive_seed("pseudo-domain", member.table.domain, seed)))
     # Drawn for the whole table: a sample's colours do not depend on which rows are in the pool.
     factors = draw_photometric(len(member.table), generator)[:, member.rows]
-    return _Domain(member.table, member.images, member.masks, member.rows, factors)
+    return replace(member, factors=factors)
 
 
 def _check_tables(
