@@ -105,15 +105,16 @@ def top_count(top_ratio, area):
     return max(1, math.floor(Fraction(str(top_ratio)) * area))
 
 
-def mix_topk_values(feats, attn, partner, lam, top_ratio, background, whole_map=None):
+def mix_topk_values(feats, attn, partner, lam, top_ratio, background, whole_map=None, ranking=None):
     weights, _ = blend_weights(attn, background)
+    ranking = attn if ranking is None else ranking
     area = attn.shape[2] * attn.shape[3]
     out = np.array(feats, dtype=np.float64)
     for i, k in np.ndindex(lam.shape):
         everywhere = whole_map is not None and whole_map[i, k]
         count = area if everywhere else top_count(top_ratio, area)
-        mine = top_places(attn[i, k], count) if not everywhere else range(area)
-        theirs = top_places(attn[partner[i], k], count) if not everywhere else range(area)
+        mine = top_places(ranking[i, k], count) if not everywhere else range(area)
+        theirs = top_places(ranking[partner[i], k], count) if not everywhere else range(area)
         for c in range(feats.shape[1]):
             ranked = sorted(mine, key=lambda place: feats[i, c].flat[place])  # stable
             values = sorted(feats[partner[i], c].flat[place] for place in theirs)

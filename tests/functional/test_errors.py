@@ -65,6 +65,8 @@ BAD = [
     ("mix_topk_values", {"lam": FLOAT[0]}, ValueError, r"`lam` must have shape \(B, L\) = \(5, 3\)"),
     ("mix_topk_values", {"partner": torch.zeros(5).int()}, TypeError, r"`partner` must be int64; got torch.int32"),
     ("mix_topk_values", {"whole_map": FLOAT[0] > 0}, ValueError, r"`whole_map` must have shape \(B, L\) = \(5, 3\)"),
+    ("mix_topk_values", {"ranking": FLOAT}, ValueError, r"`ranking` must have shape that of `attn` = \(5, 3, 6, 7\)"),
+    ("mix_topk_values", {"background": -1.0}, ValueError, r"`background` must not be negative; got -1.0"),
     ("mixstyle", {"lam": FLOAT}, ValueError, r"`lam` must have shape \(B,\) = \(5,\); got \(5, 3\)"),
     ("mixstyle", {"partner": torch.zeros(4).long()}, ValueError, r"`partner` must have shape \(B,\) = \(5,\)"),
     ("efdmix", {"lam": FLOAT}, ValueError, r"`lam` must have shape \(B,\) = \(5,\); got \(5, 3\)"),

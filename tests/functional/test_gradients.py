@@ -166,6 +166,40 @@ def test_learned_attention_gets_a_finite_gradient_under_every_operator(operator)
         assert (tensor.grad.flatten(1).abs().amax(dim=1) > 0).all()
 
 
+@pytest.mark.parametrize("operator", ["recompose", "mix_topk_values"])
+def test_attention_gradients_in_half_precision_agree(operator):
+    case = make_case(5, batch=4, density=1.0)
+    maps = LF.unit_mass(case.attn, case.present)
+    old = LF.label_moments(case.feats, maps)
+    new = Moments(old.mean + case.noise, old.std * 1.3)
+
+    def gradients(dtype):
+        feats, attn = leaf(case.feats.to(dtype)), leaf(maps)
+        if operator == "recompose":
+            out = LF.recompose(feats, attn, old, new, background=0.1)
+        else:
+            partner = torch.tensor([1, 0, 3, 2])
+            out = LF.mix_topk_values(feats, attn, partner, case.lam, top_ratio=0.34, background=0.1)
+        out.backward(case.feats.cos().to(dtype))
+        return feats.grad.float(), attn.grad
+
+    for wanted, got in zip(gradients(torch.float32), gradients(torch.bfloat16), strict=True):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, wanted, rtol=0.05, atol=0.02 * wanted.abs().max().item())
+
+
+def test_a_broadcast_slope_gives_the_gradient_of_a_full_one(case):
+    attn = LF.unit_mass(case.attn, case.present)
+    old = LF.label_moments(case.feats, attn)
+    results = []
+    for slopes in (torch.ones((), dtype=torch.float64).expand_as(case.feats), torch.ones_like(case.feats)):
+        feats, maps = leaf(case.feats), leaf(attn)
+        LF.recompose(feats, maps, old, Moments(old.mean + 1, old.std), background=0.1).backward(slopes)
+        results.append((feats.grad, maps.grad))
+    for broadcast, full in zip(*results, strict=True):
+        torch.testing.assert_close(broadcast, full)
+
+
 def saved_changes(output):
     return output.grad_fn.kept
 

@@ -129,6 +129,14 @@ def test_mix_topk_values(case, top_ratio):
         close(actual, oracles.mix_topk_values(*inputs, top_ratio, 0.2, masks))
 
 
+def test_mix_topk_values_takes_places_from_another_ranking(case):
+    attn, lam, ranking = LF.unit_mass(case.attn, case.present), effective(case), case.attn.square().flip(-1)
+    settings = {"top_ratio": 0.34, "background": 0.2}
+    actual = LF.mix_topk_values(case.feats, attn, case.partner, lam, ranking=ranking, **settings)
+    inputs = arrays(case.feats, attn, case.partner, lam)
+    close(actual, oracles.mix_topk_values(*inputs, **settings, ranking=ranking.numpy()))
+
+
 @pytest.mark.parametrize(("top_ratio", "area"), [(0.29, (10, 10)), (0.57, (10, 10)), (0.34, (56, 56)), (0.07, (20, 5))])
 def test_the_number_of_matched_places_does_not_suffer_from_rounding(top_ratio, area):
     case = make_case(1, batch=2, labels=1, channels=1, size=area, density=1.0)

@@ -19,9 +19,7 @@ class BlendAffine(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, feats: Tensor, attn: Tensor, gain: Tensor, shift: Tensor, background: float
-    ) -> Tensor:
+    def forward(ctx: Any, feats: Tensor, attn: Tensor, gain: Tensor, shift: Tensor, background: float) -> Tensor:
         """Blend for maps (B, L, H, W) and coefficients (B, L, C) of the feature map's dtype."""
         ctx.save_for_backward(feats, attn, gain, shift)
         ctx.background = background
@@ -72,6 +70,8 @@ def parts(batch: int) -> Iterator[slice]:
 
 def densities(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:
     """Return D_l = H·W·a_l, (B, L, H, W), and Z = Σ_l D_l + b, (B, 1, H, W), of Eq. 3."""
+    if background < 0:
+        raise ValueError(f"`background` must not be negative; got {background}.")
     density = attn * (attn.shape[2] * attn.shape[3])
     return density, density.sum(dim=1, keepdim=True) + background
 

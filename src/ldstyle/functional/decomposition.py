@@ -52,8 +52,6 @@ def blend_weights(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:
         Weights (B, L, H, W) and residual (B, 1, H, W), which sum to one. Where Z = 0 the residual is one.
     """
     check_maps(attn)
-    if background < 0:
-        raise ValueError(f"`background` must not be negative; got {background}.")
     density, total = densities(attn, background=background)
     covered = total > 0
     safe = torch.where(covered, total, 1.0)
