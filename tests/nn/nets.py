@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -71,6 +72,12 @@ def seeded(build, seed: int = 0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()
+
+
+def global_streams() -> tuple:
+    """The state of the streams that belong to no one."""
+    legacy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - the stream that must not move
+    return bytes(torch.get_rng_state().numpy()), bytes(legacy["key"]), legacy["pos"], random.getstate()
 
 
 def styled(style, *, seed: int = 0, stages=STAGES, build=Toy, samples: int | None = SAMPLES, **settings):

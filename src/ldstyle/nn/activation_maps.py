@@ -13,6 +13,7 @@ from ldstyle.functional import class_activation_maps
 from ldstyle.nn.gradcam_bank import GradCamBank
 from ldstyle.nn.head import Head, LinearHead, OpaqueHead
 from ldstyle.nn.layout import as_maps, from_maps, logits_of
+from ldstyle.nn.probe import undisturbed
 
 CORRECT = 0.5
 """A present label counts as found when its probability reaches this."""
@@ -71,20 +72,18 @@ def refresh_bank(
     """Rebuild the map bank in one pass over un-augmented training images.
 
     Args:
-        backbone: Network; runs in eval mode, and every submodule's mode is restored.
+        backbone: Network; runs in eval mode and in the caller's precision. Every submodule's mode and the random state
+            are restored, whatever the network or the iteration over ``batches`` drew.
         head: How its classifier hangs on the last map.
         bank: Bank to fill; an entry is kept only if its label is present and predicted.
         batches: Images (B, 3, H, W), label presence (B, L) bool and sample numbers (B,).
     """
-    modes = {module: module.training for module in backbone.modules()}
-    backbone.eval()
-    try:
+    device = next((parameter.device.type for parameter in backbone.parameters()), "cpu")
+    precision = torch.autocast(device, torch.get_autocast_dtype(device), enabled=torch.is_autocast_enabled(device))
+    with undisturbed(backbone), precision:
         for images, present, index in batches:
             maps, logits = activation_maps(backbone, head, images)
             bank.store(index, maps, predicted(logits, present))
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def predicted(logits: Tensor, present: Tensor) -> Tensor:
