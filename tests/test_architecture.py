@@ -1,0 +1,111 @@
+"""The architecture as a test: data flows one way, and importing the package stays light."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ldstyle
+
+PACKAGE = Path(ldstyle.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# A module may import its own part and every part of a lower rank; parts of one rank do not import each other.
+RANKS = {
+    "nouns": 0,
+    "seeding": 0,
+    "config": 1,
+    "functional": 2,
+    "metrics": 3,
+    "data": 4,
+    "nn": 4,
+    "training": 5,
+    "benchmark": 6,
+    "report": 7,
+    "cli": 8,
+}
+ENTRANCES = {"__init__", "__main__"}  # the package's own doors, free to import what they open
+HEAVY = [
+    "PIL",
+    "jsonargparse",
+    "kornia",
+    "lightning",
+    "matplotlib",
+    "optuna",
+    "pandas",
+    "ray",
+    "rich",
+    "scipy",
+    "sklearn",
+    "timm",
+    "torchmetrics",
+    "torchvision",
+    "transformers",
+]
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return every module of this package a file imports, at its top or inside a function."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; name the module in full"
+            # `from ldstyle import functional` names a part, `from ldstyle.data import pool` a module of one.
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {module for module in modules if module.split(".")[0] == "ldstyle"}
+
+
+def imported_parts(path: Path) -> set[str]:
+    return {module.split(".")[1] if "." in module else "__init__" for module in imported_modules(path)}
+
+
+def test_every_part_has_a_rank():
+    assert {part_of(path) for path in FILES} - ENTRANCES <= RANKS.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_modules_import_only_to_their_left(path):
+    own = part_of(path)
+    if own in ENTRANCES:
+        return
+    for part in imported_parts(path):
+        assert part in RANKS, f"{own} imports `ldstyle.{part}`; import from the part that defines it"
+        assert part == own or RANKS[part] < RANKS[own], f"{own} must not import {part}"
+
+
+def test_the_mathematics_knows_the_nouns_and_nothing_else():
+    for path in FILES:
+        if part_of(path) == "functional":
+            assert imported_parts(path) <= {"functional", "nouns"}, path
+
+
+def test_data_and_networks_do_not_know_each_other():
+    for path in FILES:
+        assert not ({"data", "nn"} <= {part_of(path), *imported_parts(path)}) or RANKS.get(part_of(path), 9) > 4, path
+
+
+def test_a_misplaced_import_is_found(tmp_path):
+    source = (
+        "import os\nfrom ldstyle import nn\ndef f():\n    from ldstyle.data.pool import Pool\n    import ldstyle.cli\n"
+    )
+    (tmp_path / "module.py").write_text(source)
+    assert imported_parts(tmp_path / "module.py") == {"nn", "data", "cli"}
+
+
+def test_importing_the_package_loads_torch_and_numpy_only():
+    code = "import json, sys, ldstyle, ldstyle.functional; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
+    assert {"torch", "numpy", "ldstyle"} <= loaded
+    assert loaded.isdisjoint(HEAVY)
