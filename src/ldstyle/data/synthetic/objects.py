@@ -101,9 +101,13 @@ def paint_car(surface: Surface, layout: Layout, car: Car) -> None:
     dx, dy = layout.cast(1.2)
     # So low a thing hides the start of its shadow, and the end of it needs no hull.
     surface.darken([(x + dx, y + dy) for x, y in part(-1, 1, 1)], hull=False)
-    surface.fill(part(-0.88, 0.86, 1), body, label=CAR)
-    surface.fill(part(-1, 1, 0.8), body, label=CAR)
-    if surface.scale * car.width > 2.5:
+    across = surface.scale * car.width
+    if across > 5:
+        surface.fill(part(-0.88, 0.86, 1), body, label=CAR)
+        surface.fill(part(-1, 1, 0.8), body, label=CAR)
+    else:
+        surface.fill(part(-1, 1, 1), body, label=CAR)
+    if across > 2.5:
         glass = surface.add((44, 52, 62), _METAL)
         surface.fill(part(-0.72, 0.4, 0.84), glass, label=CAR)
         surface.fill(part(-0.5, 0.1, 0.78), body, light=1.08, label=CAR)

@@ -32,11 +32,11 @@ def expose(surface: Surface, layout: Layout, sensor: Sensor, draws: Draws, *, fi
     # Drawn before any array whose size is the image's, so that an image of another size gets the same weather.
     haze, blur = draws.within(sensor.haze), draws.within(sensor.blur)
     saturation, exposure = draws.within(sensor.saturation), draws.within(sensor.exposure)
-    light = surface.light * _unevenness(surface, layout, draws)
-    levels = np.asarray(surface.colours, np.float32)[surface.material]  # (P, P, 3)
-    levels *= light[:, :, None]
-    shade = np.asarray(_SHADE, np.float32)
-    levels *= np.where(surface.shadow[:, :, None], shade, np.float32(1))
+    colours = np.asarray(surface.colours, np.float32)
+    colours = np.concatenate([colours, colours * np.asarray(_SHADE, np.float32)])
+    lit_or_not = surface.material + len(surface.colours) * surface.shadow.astype(np.int16)
+    levels = colours.take(lit_or_not, axis=0)  # (P, P, 3)
+    levels *= (surface.light * _unevenness(surface, layout, draws))[:, :, None]
     image = _reduce(levels, finer)
     image = image * np.float32(1 - haze) + np.asarray(sensor.haze_colour, np.float32) * np.float32(haze)
     image = _blur(image, blur)
@@ -50,7 +50,7 @@ def expose(surface: Surface, layout: Layout, sensor: Sensor, draws: Draws, *, fi
 
 
 def _unevenness(surface: Surface, layout: Layout, draws: Draws) -> NDArray[np.float32]:
-    fine, medium, coarse = np.asarray(surface.grains, np.float32).T[:, surface.material]
+    fine, medium, coarse = (grain.take(surface.material) for grain in np.asarray(surface.grains, np.float32).T)
     uneven: NDArray[np.float32] = np.float32(1) + medium * value_noise(draws, surface.places, layout.extent / 2)
     uneven += coarse * value_noise(draws, surface.places, layout.extent / 12)
     uneven += fine * draws.field(surface.places, surface.places)

@@ -66,10 +66,11 @@ def _mark(surface: Surface, layout: Layout, road: Road, marking: int, roads: lis
     crossings = [(other.at, other.half + 2.5) for other in roads if other.axis != road.axis]
     wide = max(0.09, 0.5 / surface.scale)
     reach = layout.extent * 0.72
+    pitch = 8 if surface.scale > 3 else 12
     dashed = [0.0] if road.half < 5 else [-road.half / 2, road.half / 2]
     for offset in dashed:
-        for dash in range(int(2 * reach / 8)):
-            at = dash * 8 - reach
+        for dash in range(int(2 * reach / pitch)):
+            at = dash * pitch - reach
             u, v = (at, road.at + offset) if road.axis == "u" else (road.at + offset, at)
             if layout.sees(u, v, margin=-2) and all(abs(at - middle) > half for middle, half in crossings):
                 box = Box(u, v, 1.5, wide) if road.axis == "u" else Box(u, v, wide, 1.5)

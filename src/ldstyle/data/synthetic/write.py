@@ -150,7 +150,7 @@ def _draw_some(draft: Path, task: _Task, size: int, seed: int) -> _Rows:
         bits = np.packbits(scene.masks, axis=0, bitorder="little")[0]  # (S, S)
         name = _name(number)
         # Noise hardly compresses: a higher level costs time and saves little.
-        Image.fromarray(scene.image).save(draft / domain / "images" / name, compress_level=3)
+        Image.fromarray(scene.image).save(draft / domain / "images" / name, compress_level=1)
         Image.fromarray(bits).save(draft / domain / "masks" / name)
         rows.append(scene.labels.astype(int).tolist())
     return rows
