@@ -70,7 +70,7 @@ class GradCamBank(nn.Module):
             keep: Which entries to keep: present and predicted, (B, L) bool.
             flips: How the images were flipped, (B, 2) bool; maps are stored as of the unflipped image.
         """
-        index = self._checked(index)
+        index = self.checked(index)
         maps = maps.detach().float()
         if flips is not None:
             maps = flip_maps(maps, flips.to(maps.device))
@@ -94,11 +94,23 @@ class GradCamBank(nn.Module):
             flips: How the images were flipped, (B, 2) bool; ``None`` means unflipped.
             present: Label presence, (B, L) bool, on the host.
         """
-        if index is None:
-            raise ValueError("`index` must be given in the StyleContext when attention is cached; got None.")
-        index = self._checked(index)
+        index = self.checked(index)
         maps = self._maps[index]
         return CachedMaps(maps if flips is None else flip_maps(maps, flips.cpu()), self._valid[index] & present)
+
+    def checked(self, index: Tensor | None) -> Tensor:
+        """Return sample numbers (B,) on the host, or say why they have no entry in this bank."""
+        if index is None:
+            raise ValueError("`index` must be given in the StyleContext when attention is cached; got None.")
+        index = index.cpu()
+        outside = (index < 0) | (index >= self.num_samples)
+        if outside.any():
+            value = int(index[outside][0])
+            raise IndexError(
+                f"`index` must be at least 0 and below num_samples = {self.num_samples}, the size of the map bank; got "
+                f"{value}. Give attach() the number of training samples."
+            )
+        return index
 
     def clear(self) -> None:
         """Drop all entries."""
@@ -120,14 +132,3 @@ class GradCamBank(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         return f"num_samples={self.num_samples}, num_labels={self.num_labels}"
-
-    def _checked(self, index: Tensor) -> Tensor:
-        index = index.cpu()
-        outside = (index < 0) | (index >= self.num_samples)
-        if outside.any():
-            value = int(index[outside][0])
-            raise IndexError(
-                f"`index` must be below num_samples = {self.num_samples}, the size of the map bank; got {value}. Give "
-                f"attach() the number of training samples."
-            )
-        return index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -179,6 +179,8 @@ class StyledNet(nn.Module):
                 f"`context.present` must have shape (B, L) = {expected} to match the images and num_labels; got "
                 f"{tuple(context.present.shape)}."
             )
+        if self.cams is not None:  # at the first step, not when the first maps are used
+            self.cams.checked(context.index)
 
     def _prepare(self, context: StyleContext) -> tuple[Batch, list[StyleDraws | None], CachedMaps | None]:
         """Make all random draws and all look-ups of the batch, on the host."""
@@ -227,12 +229,12 @@ class StyledNet(nn.Module):
         draws: Sequence[StyleDraws | None],
         cached: CachedMaps | None,
     ) -> StyledOutput:
-        results: list[Styled] = []
+        passed: dict[str, Styled] = {}
         size = (images.shape[2], images.shape[3])
+        drawn = {point.name: draw for point, draw in zip(self.points, draws, strict=True)}
         with ExitStack() as stack:
-            for position, (point, module) in enumerate(zip(self.points, self.styles, strict=True)):
-                earlier = any(draw is not None for draw in draws[:position])
-                hook = _hook(module, point, size, replace(batch, clean=not earlier), draws[position], cached, results)
+            for point, module in zip(self.points, self.styles, strict=True):
+                hook = _hook(module, point, size, batch, drawn, cached, passed)
                 stack.callback(self.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
             quiet = self._online and all(draw is None for draw in draws)
             captured = stack.enter_context(capture(self.backbone, self.head, images)) if quiet and self.head else []
@@ -244,21 +246,19 @@ class StyledNet(nn.Module):
             )
         if captured:
             self._remember(captured[0], context)
-        return _collect(logits, self.points, results, draws)
+        return _collect(logits, self.points, passed, draws)
 
     def _remember(self, feats: Tensor, context: StyleContext) -> None:
         """Update cached maps from a training batch that no module has touched."""
         assert self.cams is not None
         assert isinstance(self.head, LinearHead)
-        if context.index is None:
-            raise ValueError("`index` must be given in the StyleContext when attention is cached; got None.")
         maps = linear_maps(self.backbone, self.head, feats)
         logits = maps.mean(dim=(2, 3))
         bias = getattr(self.backbone.get_submodule(self.head.classifier), "bias", None)
         if isinstance(bias, Tensor):
             # The mean of the raw map plus the bias is the logit without the dropout of this pass.
             logits = logits + bias.detach().float()
-        self.cams.store(context.index, maps, predicted(logits, context.present), context.flips)
+        self.cams.store(self.cams.checked(context.index), maps, predicted(logits, context.present), context.flips)
 
 
 def _build(style: StyleConfig, point: InsertionPoint, num_labels: int) -> nn.Module:
@@ -274,32 +274,39 @@ def _hook(
     point: InsertionPoint,
     size: tuple[int, int],
     batch: Batch,
-    draws: StyleDraws | None,
+    drawn: Mapping[str, StyleDraws | None],
     cached: CachedMaps | None,
-    results: list[Styled],
+    passed: dict[str, Styled],
 ) -> Any:
-    """Return a forward hook that passes a submodule's output through a style module."""
+    """Return a forward hook that passes a submodule's output through a style module and notes the result."""
 
     def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+        if point.name in passed:
+            raise RuntimeError(f"Each insertion point must be passed once in a forward call; '{point.name}' is twice.")
         feats = as_maps(output, point, size)
+        draws = drawn[point.name]
         if isinstance(module, LabelDecoupledStyle):
-            result = module(feats, batch, draws, cached)
+            # Earlier in the forward pass, which need not be earlier in the list of stages.
+            clean = all(drawn[earlier] is None for earlier in passed)
+            result = module(feats, replace(batch, clean=clean), draws, cached)
         else:
             result = Styled(feats if draws is None else module(feats, batch.global_partner, draws))
-        results.append(result)
+        passed[point.name] = result
         return output if result.feats is feats else from_maps(result.feats, output, point)
 
     return hook
 
 
 def _collect(
-    logits: Tensor, points: Sequence[InsertionPoint], results: Sequence[Styled], draws: Sequence[StyleDraws | None]
+    logits: Tensor,
+    points: Sequence[InsertionPoint],
+    passed: Mapping[str, Styled],
+    draws: Sequence[StyleDraws | None],
 ) -> StyledOutput:
-    if len(results) != len(points):
-        raise RuntimeError(
-            f"Each insertion point must be passed once in a forward call; {len(results)} passes for {len(points)} "
-            "points. Choose submodules that are used once."
-        )
+    missed = [point.name for point in points if point.name not in passed]
+    if missed:
+        raise RuntimeError(f"Each insertion point must be passed once in a forward call; {missed} were not passed.")
+    results = [passed[point.name] for point in points]
     diversities = [result.diversity for result in results if result.diversity is not None]
     diversity = torch.stack(diversities).mean() if diversities else logits.new_zeros(())
     attention = {p.name: r.attn for p, r in zip(points, results, strict=True) if r.attn is not None}
