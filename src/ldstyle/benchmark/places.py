@@ -1,0 +1,111 @@
+"""Where the benchmark's imagery is: a data folder, an own table, or scenes drawn for the occasion."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock
+
+from ldstyle.benchmark.presets import Preset
+from ldstyle.data.archives import ARCHIVES
+from ldstyle.data.tables import Progress
+from ldstyle.training.settings import Settings
+
+DRAWN = "synthetic"
+"""The data set that is drawn instead of read."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The data of a grid, as every machine that takes part must find or draw them.
+
+    Attributes:
+        root: Data folder.
+        cache_dir: Folder of decoded images.
+        sea: What becomes of the label ``sea`` of UCM and AID.
+        mapping: Label map, a YAML file.
+        scenes: Scenes per domain to draw into ``root``; 0 reads what is there.
+        pixels: Side of a drawn scene.
+    """
+
+    root: str
+    cache_dir: str
+    sea: Literal["drop", "water+sea"] = "drop"
+    mapping: str | None = None
+    scenes: int = 0
+    pixels: int = 0
+
+    def settings(self) -> Settings:
+        """Return what a run must know of the data, but for its sources and its cache."""
+        return {"root": self.root, "sea": self.sea, "mapping": self.mapping}
+
+
+def find_place(
+    data: str | None,
+    *,
+    preset: Preset,
+    cache_dir: Path,
+    sea: Literal["drop", "water+sea"] = "drop",
+    mapping: Path | None = None,
+) -> Place:
+    """Return the place that ``data`` names.
+
+    Args:
+        data: A data folder, the CSV of an own table, or ``synthetic``; by default ``$LDSTYLE_DATA``.
+        preset: Says how many scenes are drawn, and how large.
+        cache_dir: Folder of decoded images and of drawn scenes.
+        sea: What becomes of the label ``sea`` of UCM and AID.
+        mapping: Label map, a YAML file.
+    """
+    cache = cache_dir.expanduser().absolute()
+    if data == DRAWN:
+        root = cache / "drawn" / f"{preset.scenes}-of-{preset.pixels}px"
+        return Place(str(root), str(cache), sea, scenes=preset.scenes, pixels=preset.pixels)
+    named = data or os.environ.get("LDSTYLE_DATA")
+    if not named:
+        raise ValueError("Data are needed: --data DIR, --data TABLE.csv, --data synthetic, or $LDSTYLE_DATA.")
+    root = Path(named).expanduser().absolute()
+    if not root.exists():
+        raise FileNotFoundError(f"There are no data '{root}'. Give a data folder, a CSV, or `--data synthetic`.")
+    label_map = None if mapping is None else str(mapping.expanduser().absolute())
+    return Place(str(root.parent if root.is_file() else root), str(cache), sea, label_map)
+
+
+def find_domain_names(data: str | None, place: Place, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the domains of the grid in their order.
+
+    Args:
+        data: As given to :func:`find_place`; a CSV means its own domains.
+        place: The place it names.
+        names: The domains to use. By default UCM, AID and DFC15 where they are there, or else all.
+    """
+    from ldstyle.data.catalog import choose_domains, find_domains
+    from ldstyle.data.own import open_table
+    from ldstyle.data.tables import fail
+
+    if names is not None or data == DRAWN:
+        from ldstyle.data.synthetic import DOMAINS
+
+        found = find_domains(Path(place.root), names) if not place.scenes else dict.fromkeys(DOMAINS)
+        return tuple(choose_domains(found, names))  # type: ignore[arg-type]
+    if data is not None and Path(data).is_file():
+        return tuple(dict.fromkeys(open_table(Path(data), report=fail).domains))
+    found = find_domains(Path(place.root))
+    official = tuple(name for name in ARCHIVES if name in found)
+    return official if len(official) > 1 else tuple(found)
+
+
+def prepare_place(place: Place, *, workers: int = 1, progress: Progress | None = None) -> None:
+    """Draw the scenes of a place, if it is one of drawn scenes and they are not there; several processes may ask."""
+    if not place.scenes:
+        return
+    from ldstyle.data.synthetic import write_scenes
+
+    root = Path(place.root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(root.with_name(f"{root.name}.lock")):
+        write_scenes(root, per_domain=place.scenes, size=place.pixels, workers=workers, progress=progress)

@@ -1,0 +1,84 @@
+"""How large the benchmark is: the paper's, one for a processor, and one that only shows that everything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ldstyle.data.vocabulary import did_you_mean
+from ldstyle.training.settings import Settings, complete, merge
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that all methods share.
+
+    Attributes:
+        name: Short name; records bear it.
+        settings: Settings of a run that lie below a method's: image size, backbone, optimizer.
+        schedule: Settings that lie above a method's where it has them, since its epochs are meant for the paper's.
+        scenes: Scenes per domain, where scenes are drawn.
+        pixels: Side of a drawn scene.
+    """
+
+    name: str
+    settings: Settings = field(default_factory=dict)
+    schedule: Settings = field(default_factory=dict)
+    scenes: int = 1000
+    pixels: int = 256
+
+
+_PRESETS = (
+    Preset("paper"),
+    Preset(
+        "small",
+        settings={
+            "data": {"size": 128},
+            "backbone": {"name": "tf_efficientnet_lite0", "weights": "efficientnet_lite0", "output_stride": 16},
+            "optimizer": {"epochs": 15},
+        },
+        schedule={"style": {"warmup_epochs": 3, "attention": {"refresh_every": 3}}},
+        scenes=600,
+        pixels=128,
+    ),
+    Preset(
+        "smoke",
+        settings={
+            "data": {"size": 32},
+            "backbone": {"name": "test_resnet", "weights": "none"},
+            "optimizer": {"epochs": 2, "steps_per_epoch": 4, "batch_size": 16},
+        },
+        schedule={
+            "style": {"warmup_epochs": 1, "attention": {"refresh_every": 1}},
+            "swad": {"n_converge": 1, "n_tolerance": 2, "evaluate_every": 2},
+        },
+        scenes=60,
+        pixels=64,
+    ),
+)
+PRESETS = {preset.name: preset for preset in _PRESETS}
+"""``paper``: ResNet-50 at 224 px. ``small``: EfficientNet-Lite0 at 128 px, short. ``smoke``: seconds per cell."""
+
+
+def load_preset(name: str) -> Preset:
+    """Return a preset by name."""
+    if name not in PRESETS:
+        raise ValueError(
+            f"There is no preset {name!r}.{did_you_mean(name, PRESETS)} Choose from: {', '.join(PRESETS)}."
+        )
+    return PRESETS[name]
+
+
+def apply_preset(preset: Preset, method: Settings) -> Settings:
+    """Lay a method's settings over a preset's, and the preset's schedule over those that the method has."""
+    return merge(merge(preset.settings, method), _common(preset.schedule, complete(method)))
+
+
+def _common(schedule: Settings, method: Settings) -> Settings:
+    """Keep of the schedule what the method has too: plain training has no warm-up, learned attention no refresh."""
+    kept: Settings = {}
+    for key, value in schedule.items():
+        if not isinstance(value, dict):
+            kept |= {key: value} if key in method else {}
+        elif isinstance(method.get(key), dict):
+            kept[key] = _common(value, method[key])
+    return kept
