@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import timm
 import torch
@@ -197,16 +198,30 @@ def build_module(
     return step
 
 
-def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each step over interleaved rounds, after one round of warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
+class Cost(NamedTuple):
+    """Median seconds on the clock, and of processor time, which other users of the machine disturb less."""
+
+    wall: float
+    cpu: float
+
+
+def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, Cost]:
+    """Return the median cost of each step over interleaved rounds, after one round of warm-up."""
+    times: dict[str, list[Cost]] = {name: [] for name in steps}
     for turn in range(rounds + 1):
         for name, step in steps.items():
-            start = time.perf_counter()
+            wall, cpu = time.perf_counter(), time.process_time()
             step()
             if turn:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+                times[name].append(Cost(time.perf_counter() - wall, time.process_time() - cpu))
+    return {
+        name: Cost(*(statistics.median(part) for part in zip(*values, strict=True))) for name, values in times.items()
+    }
+
+
+def ratio(cost: Cost, base: Cost) -> str:
+    """Show a cost relative to another, on the clock and in processor time."""
+    return f"{cost.wall / base.wall:6.3f}  (processor time {cost.cpu / base.cpu:.3f})"
 
 
 def peak_extra_bytes(step: Callable[[], None]) -> int:
@@ -230,8 +245,8 @@ def report_steps(name: str, batch: int, size: int, rounds: int) -> None:
     steps["EFDMix (as published)"] = build_published_efdmix(images, context, name)
     medians = interleave(steps, rounds)
     print(f"\nTraining step, {name}, {size} px, B = {batch}, L = {LABELS}, modules after stages 1 and 2, all firing")
-    for label, seconds in medians.items():
-        print(f"  {label:<24} {seconds / medians['ERM']:6.3f}  ({seconds:.2f} s)")
+    for label, cost in medians.items():
+        print(f"  {label:<24} {ratio(cost, medians['ERM'])}")
 
 
 def report_modules(batch: int, shape: tuple[int, int, int], rounds: int) -> None:
@@ -240,7 +255,7 @@ def report_modules(batch: int, shape: tuple[int, int, int], rounds: int) -> None
     medians = interleave({kind: build_module(batch, LABELS, shape, kind) for kind in kinds}, rounds)
     print(f"\nModule alone, forward + backward, map {shape}, B = {batch}")
     for kind in ("LD-MixStyle", "LD-EFDMix"):
-        print(f"  {kind:<24} {medians['naive ' + kind] / medians[kind]:6.2f} times faster than the naive loop")
+        print(f"  naive loop / {kind:<11} {ratio(medians['naive ' + kind], medians[kind])}")
     map_bytes = 4 * batch * shape[0] * shape[1] * shape[2]
     print("\nPeak extra memory of a module, in maps of its stage (output and gradients included)")
     for kind in ("LD-MixStyle", "LD-EFDMix"):
@@ -266,8 +281,8 @@ def report_refresh(name: str, batch: int, size: int, rounds: int) -> None:
     steps["refresh"] = lambda: net.refresh([(images, context.present, torch.arange(batch))])
     medians = interleave(steps, rounds)
     print(f"\nCached attention, {name}, {size} px, B = {batch}")
-    print(f"  sweep / forward + backward sweep       {medians['refresh'] / medians['sweep']:6.3f}")
-    print(f"  step with online refresh / without     {medians['online'] / medians['sweep']:6.3f}")
+    print(f"  sweep / forward + backward sweep    {ratio(medians['refresh'], medians['sweep'])}")
+    print(f"  step with online refresh / without  {ratio(medians['online'], medians['sweep'])}")
 
 
 def main() -> None:
