@@ -47,9 +47,13 @@ class Streams:
         return {"streams": torch.frombuffer(bytearray(encoded), dtype=torch.uint8)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue where ``state`` was taken; streams it does not hold start afresh from its seed."""
+        """Continue where ``state`` was taken; streams it does not hold start afresh from its seed.
+
+        Generators handed out before go on as well.
+        """
         decoded = json.loads(bytes(state["streams"].tolist()))
         self.seed = decoded["seed"]
-        self._generators = {}
+        for name, generator in self._generators.items():
+            generator.bit_generator.state = np.random.PCG64DXSM(derive_seed(self.seed, name)).state
         for name, generator_state in decoded["generators"].items():
             self[name].bit_generator.state = generator_state

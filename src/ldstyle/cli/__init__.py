@@ -8,7 +8,15 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
+    "bench": "run, watch and verify the grid of methods, splits and seeds",
     "data": "check, describe, cache, draw and show data sets",
+    "evaluate": "score a finished run on a domain it never saw",
+    "explain": "show where in an image a model sees each label",
+    "export": "write a model for ONNX Runtime, TorchScript, safetensors or timm",
+    "map": "map the labels of a whole georeferenced scene",
+    "predict": "predict the labels of images",
+    "search": "search hyperparameters on source domains",
+    "train": "train a model on source domains, or go on with a run",
 }
 
 

@@ -136,7 +136,7 @@ def setting_classes(settings: Mapping[str, Any]) -> dict[str, type]:
     """Return the class of each section by its dotted name, as ``settings`` choose them; '' is the run's own."""
     classes: dict[str, type] = {"": RunConfig}
     for path, section in SECTIONS.items():
-        if path != "swad" or settings.get("swad"):
+        if path != "swad" or settings.get("swad") not in (None, False):
             classes[path] = section
     if settings.get("style"):
         classes["style"] = _chosen("style", settings["style"])

@@ -1,0 +1,151 @@
+"""``ldstyle train``: train a model on source domains, or go on with a run that was stopped."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_origin
+
+from jsonargparse import ArgumentParser
+
+from ldstyle.training.config import RunConfig
+from ldstyle.training.interruption import Interrupted
+from ldstyle.training.settings import (
+    CHOICES,
+    Settings,
+    complete,
+    config_from,
+    dump_settings,
+    field_types,
+    merge,
+    method_settings,
+    methods,
+    read_settings,
+    setting_classes,
+    unknown_setting,
+)
+
+DESCRIPTION = """Train a model on source domains. The same command goes on with a run that was stopped.
+
+Settings come from the method, then from --config, then from the options, each over the ones before.
+--swad adds weight averaging to any method."""
+INTERRUPTED = 130
+CHOSEN = ("method", "quiet")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ldstyle train`` and return its exit code: 0, or 130 if it was stopped on request."""
+    settings, print_config = parse(argv)
+    if print_config:
+        sys.stdout.write(dump_settings(complete(settings)))
+        return 0
+    return run(config_from(settings), argv)
+
+
+def run(config: RunConfig, argv: Sequence[str]) -> int:
+    """Train, and say where the result is or how to go on."""
+    from ldstyle.training.loop import fit
+
+    try:
+        record = fit(config)
+    except Interrupted as interrupted:
+        sys.stderr.write(f"{interrupted} Go on with the same command:\n  ldstyle train {' '.join(argv)}\n")
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped at once. The same command goes on from the last checkpoint.\n")
+        return INTERRUPTED
+    if not config.quiet:
+        validation = record.scores["validation"]["map"]
+        sys.stdout.write(
+            f"{record.method}: source-validation mAP {100 * validation:.1f} in epoch {record.selected_epoch} of "
+            f"{record.epochs_run}; see {config.out}\n"
+        )
+    return 0
+
+
+def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
+    """Lay the settings of method, file and options over each other.
+
+    Returns:
+        The settings, and whether they are only to be printed.
+    """
+    chooser = argparse.ArgumentParser(prog="ldstyle train", add_help=False, allow_abbrev=False)
+    _add_choices(chooser)
+    chooser.add_argument("--swad", nargs="?", const="true", choices=("true", "false"))
+    chosen, rest = chooser.parse_known_args(list(argv))
+    settings = _chosen_settings(chosen.method, read_settings(chosen.config) if chosen.config else {})
+    for path in CHOICES:
+        name = getattr(chosen, f"{path}.name")
+        settings = merge(settings, _nested(path, {"name": name}) if name else {})
+    if chosen.swad == "false":
+        settings["swad"] = None
+    elif chosen.swad == "true" or any(token.startswith("--swad.") for token in rest):
+        settings["swad"] = settings.get("swad") or {}
+    if chosen.quiet:
+        settings["quiet"] = True
+    return merge(settings, _options(settings, rest)), chosen.print_config
+
+
+def _chosen_settings(method: str | None, file: Settings) -> Settings:
+    """Lay a file over its method's settings; a file that says all about its style may name a method of its own."""
+    method = method or file.get("method", "erm")
+    own = method not in methods() and "style" in file
+    return merge({} if own else method_settings(str(method)), file | {"method": method})
+
+
+def _add_choices(parser: Any, *, default: str | None = None) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, a YAML file")
+    parser.add_argument("--method", metavar="NAME", help=f"one of: {', '.join(methods())}")
+    parser.add_argument("--print_config", action="store_true", help="print all settings as YAML, and do nothing else")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    for path, members in CHOICES.items():
+        names = tuple(members)
+        text = f"one of: {', '.join(names)}"
+        parser.add_argument(f"--{path}.name", choices=names, default=default, metavar="NAME", help=text)
+
+
+def _options(settings: Settings, tokens: Sequence[str]) -> Settings:
+    """Parse the options that the chosen classes have; an unknown one is an error with a suggestion."""
+    classes = setting_classes(settings)
+    parser = ArgumentParser(prog="ldstyle train", description=DESCRIPTION)
+    _add_choices(parser, default=argparse.SUPPRESS)
+    known = {"help"}
+    for name, kind, text in _arguments(classes):
+        known.add(name)
+        # Names and numbers of a tuple are separated by commas; they are converted with the rest of the settings.
+        read = str if get_origin(kind) is tuple else kind
+        parser.add_argument(f"--{name}", type=read, default=argparse.SUPPRESS, metavar="VALUE", help=text)
+    for token in tokens:
+        name = token[2:].partition("=")[0]
+        if token.startswith("--") and name not in known:
+            raise ValueError(_unknown(name, classes))
+    parsed = parser.parse_args(list(tokens)).as_dict()
+    return {key: value for key, value in parsed.items() if key in field_types(RunConfig) and key not in CHOSEN}
+
+
+def _unknown(name: str, classes: dict[str, type]) -> str:
+    section, _, key = name.rpartition(".")
+    while section not in classes:
+        section, _, outer = section.rpartition(".")
+        key = f"{outer}.{key}"
+    return unknown_setting(f"{section}.{key}" if section else key, classes[section])
+
+
+def _arguments(classes: dict[str, type]) -> Iterator[tuple[str, Any, str]]:
+    """Yield name, type and description of each setting that is not a section of settings."""
+    for path, cls in classes.items():
+        texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(cls) or "", flags=re.MULTILINE))
+        for key, kind in field_types(cls).items():
+            name = f"{path}.{key}" if path else key
+            if name not in (*classes, *CHOSEN, "style", "swad"):
+                yield name, kind, " ".join(texts.get(key, "").split())
+
+
+def _nested(path: str, value: Settings) -> Settings:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value

@@ -1,0 +1,68 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object], *, keep: Path | None = None) -> None:
+    """Write a file under another name, force it to disk, and rename it.
+
+    Args:
+        path: The file. Until the new content is safe, the old one stays.
+        write: Writes the content into an open file.
+        keep: Where the old file goes; ``None`` drops it.
+
+    Raises:
+        OSError: The content cannot be written; what was there is untouched and no partial file is left.
+    """
+    partial = path.with_name(f"{path.name}.tmp")
+    with _explained(path):
+        try:
+            with partial.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if keep is not None and path.exists():
+                path.replace(keep)
+            partial.replace(path)
+            _sync_folder(path.parent)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file in one step; see :func:`replace_file`."""
+    replace_file(path, lambda file: file.write(text.encode()))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say what a failed write means, also where torch has wrapped the system's error in its own."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        why = "the disk is full" if cause.errno in FULL else str(cause.strerror)
+        raise OSError(
+            cause.errno,
+            f"'{path}' could not be written: {why}. What was saved before is untouched; make room and run the same "
+            "command again to go on",
+        ) from error

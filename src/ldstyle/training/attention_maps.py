@@ -1,0 +1,133 @@
+"""Whether the attention in use finds its labels: learned maps on validation data, cached maps on training data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ldstyle.data.augment import Augmentation
+from ldstyle.data.pool import Batch, Pool
+from ldstyle.nn import LabelDecoupledStyle, StyledNet, activation_maps, analyse_head
+from ldstyle.nn.layout import as_maps
+from ldstyle.training.localization import Localization, Table
+from ldstyle.training.scoring import nullable
+from ldstyle.training.sources import SourceData
+
+MOST = 256
+"""Samples looked at per epoch, evenly spaced over the pool."""
+
+
+def localize_attention(
+    net: nn.Module, data: SourceData, augmentation: Augmentation, *, device: torch.device, batch_size: int
+) -> dict[str, Any] | None:
+    """Compare the attention in use with the masks of the sources.
+
+    Nothing is changed: the backbone runs in eval mode without gradients, and every mode is restored.
+
+    Returns:
+        For each insertion point with learned attention, or for ``cached``, the table of each label and the means over
+        labels under ``mean``; ``None`` if there are no masks or no attention yet.
+    """
+    if not isinstance(net, StyledNet):
+        return None
+    if net.cams is not None:
+        rows = _spread(data.train) if net.cams.ready else np.empty(0, dtype=np.int64)
+        return {"cached": _summed(_cached(net, data.train, rows, batch_size))} if len(rows) else None
+    learned = {p.name: s for p, s in zip(net.points, net.styles, strict=True) if _has_llam(s)}
+    rows = _spread(data.validation)
+    if not learned or not len(rows):
+        return None
+    tables = {name: Localization(data.vocabulary) for name in learned}
+    for batch in _batches(data.validation, rows, batch_size):
+        images = augmentation.normalise(batch.images.to(device))
+        for name, attn in _learned_maps(net, images, batch.present.to(device)).items():
+            assert batch.masks is not None
+            tables[name].update(attn, batch.masks)
+    return {name: _summed(table.compute()) for name, table in tables.items()}
+
+
+def localize_predictions(
+    backbone: nn.Module, pool: Pool, augmentation: Augmentation, *, device: torch.device, batch_size: int
+) -> dict[str, Any] | None:
+    """Compare the class activation maps of a plain backbone with the masks of a domain; ``None`` without masks."""
+    rows = _spread(pool)
+    if not len(rows):
+        return None
+    head = analyse_head(backbone, image_size=(pool.size, pool.size))
+    table = Localization(pool.vocabulary)
+    with _evaluating(backbone):
+        for batch in _batches(pool, rows, batch_size):
+            assert batch.masks is not None
+            maps, _ = activation_maps(backbone, head, augmentation.normalise(batch.images.to(device)))
+            table.update(maps.relu(), batch.masks)
+    return _summed(table.compute())
+
+
+def _cached(net: StyledNet, pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Table:
+    assert net.cams is not None
+    table = Localization(pool.vocabulary)
+    for batch in _batches(pool, rows, batch_size):
+        assert batch.masks is not None
+        table.update(net.cams.lookup(batch.index, None, batch.present).maps.float(), batch.masks)
+    return table.compute()
+
+
+def _learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, Tensor]:
+    """Return the maps of each module with learned attention, (B, L, H, W), for the plain backbone's features."""
+    maps: dict[str, Tensor] = {}
+    size = (images.shape[2], images.shape[3])
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(_evaluating(net.backbone))
+        for point, style in zip(net.points, net.styles, strict=True):
+
+            def hook(_module: nn.Module, _args: Any, output: Any, point: Any = point, style: Any = style) -> None:
+                maps[point.name] = style.llam(as_maps(output, point, size), present)
+
+            if _has_llam(style):
+                stack.callback(net.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
+        net.backbone(images)
+    return maps
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+def _has_llam(style: nn.Module) -> bool:
+    return isinstance(style, LabelDecoupledStyle) and style.llam is not None
+
+
+def _spread(pool: Pool) -> NDArray[np.int64]:
+    """Return up to :data:`MOST` samples with masks."""
+    rows = np.flatnonzero(pool.masked)
+    return rows[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(np.int64)]
+
+
+def _batches(pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
+    for start in range(0, len(rows), batch_size):
+        yield pool.gather(rows[start : start + batch_size], masks=True)
+
+
+def _summed(table: Table) -> dict[str, Any]:
+    names = ("pointing", "iou", "pointing_chance", "iou_chance")
+    columns = {name: [row[name] for row in table.values()] for name in names}
+    means = {name: np.array([np.nan if v is None else v for v in values]) for name, values in columns.items()}
+    known = {name: values[~np.isnan(values)] for name, values in means.items()}
+    return {
+        "mean": {name: nullable(values.mean()) if len(values) else None for name, values in known.items()},
+        **table,
+    }

@@ -1,0 +1,85 @@
+"""Checkpoints: the newest and the one before it, checked before use, and unable to run code."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ldstyle.training.atomic import replace_file
+
+LAST = "last.ckpt"
+PREVIOUS = "previous.ckpt"
+FORMAT = 1
+"""Version of a checkpoint's content; one of another version is refused."""
+
+_log = logging.getLogger(__name__)
+
+
+def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
+    """Save the state of a run; the last checkpoint becomes the previous one once the new one is on disk.
+
+    Args:
+        folder: Folder of the run.
+        state: Tensors and plain values, nested in dicts and lists.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        OSError: It cannot be written; the checkpoints that are there stay as they are.
+    """
+    path = folder / LAST
+    replace_file(path, lambda file: torch.save({"format": FORMAT, **state}, file), keep=folder / PREVIOUS)
+    return path
+
+
+def load_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """Load the newest checkpoint that is whole, to the host; ``None`` if there is none.
+
+    A damaged one is reported, and the one before it is used.
+
+    Raises:
+        ValueError: All checkpoints are damaged, or of another version of this software.
+    """
+    problems = []
+    for name in (LAST, PREVIOUS):
+        path = folder / name
+        if not path.exists():
+            continue
+        problem = _damage(path)
+        if problem is None:
+            return _load(path)
+        problems.append(f"'{path}' is damaged: {problem}")
+        _log.warning("%s. Going back to the checkpoint before it, if there is one.", problems[-1])
+    if problems:
+        raise ValueError(f"{'; '.join(problems)}. No other checkpoint is there; remove the folder to start afresh.")
+    return None
+
+
+def _damage(path: Path) -> str | None:
+    """Say what is wrong with a file, or ``None``. torch.load does not verify the checksums it finds; this does."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        return str(error) or type(error).__name__
+    return None if broken is None else f"the checksum of {broken!r} is wrong"
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise ValueError(f"'{path}' is not a checkpoint of ldstyle: {str(error).splitlines()[0]}") from error
+    found = state.get("format") if isinstance(state, dict) else None
+    if found != FORMAT:
+        raise ValueError(
+            f"'{path}' must be a checkpoint of format {FORMAT}; got {found!r}. Go on with the version of ldstyle that "
+            "wrote it, or start afresh in another folder."
+        )
+    return dict(state)

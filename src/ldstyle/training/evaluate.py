@@ -1,0 +1,94 @@
+"""Scores of a finished run on a domain it never saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from numpy.typing import NDArray
+
+from ldstyle.data.augment import Augmentation
+from ldstyle.data.catalog import read_domains
+from ldstyle.data.pool import Pool
+from ldstyle.data.splits import split_domain
+from ldstyle.data.tables import Progress, SceneTable
+from ldstyle.training.atomic import replace_text
+from ldstyle.training.attention_maps import localize_predictions
+from ldstyle.training.config import RunConfig
+from ldstyle.training.finish import write_predictions
+from ldstyle.training.model_file import LoadedModel, load_model
+from ldstyle.training.run_folder import CONFIG, is_done
+from ldstyle.training.scoring import probabilities, score_table
+from ldstyle.training.settings import load_config
+from ldstyle.training.validation import Predictions, predict
+
+SCHEMA = 1
+EVALUATIONS = "evaluations"
+
+
+def evaluate(
+    run_dir: Path | str, *, domain: str, root: Path | str | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Score the model of a run on a domain, and keep scores and predictions in the run's folder.
+
+    Nothing is fitted to the domain: thresholds are those of the sources.
+
+    Args:
+        run_dir: Folder of a finished run.
+        domain: Name of the domain.
+        root: Data folder; by default the one the run was trained from.
+        progress: Told of the work of building a cache.
+
+    Returns:
+        What ``evaluations/DOMAIN.json`` holds: the scores on the domain's test part (the paper's number) and on all of
+        it. For a source domain, whose other parts were trained on, only the former.
+    """
+    folder = Path(run_dir).expanduser()
+    if not is_done(folder):
+        raise FileNotFoundError(f"'{folder}' is not a finished run. Finish it by `ldstyle train` first.")
+    config = load_config(folder / CONFIG)
+    model = load_model(folder)
+    table = _read(config, model, domain, Path(root or config.data.root).expanduser())
+    split = split_domain(table, seed=config.seed)
+    cache_dir = Path(config.data.cache_dir).expanduser()
+    pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress)
+    fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
+    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
+    backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
+    predictions = predict(backbone, pool, augmentation, fabric, batch_size=batch_size)
+    whole = None if domain in config.data.sources else _scores(predictions, np.arange(len(pool)), model)
+    result = {
+        "schema": SCHEMA,
+        "domain": domain,
+        "split_digest": split.digest,
+        "scores": {"test": _scores(predictions, split.test, model), "all": whole},
+        "vocabulary": list(model.vocabulary),
+        "thresholds": dict(zip(model.vocabulary, model.thresholds.tolist(), strict=True)),
+        "localization": localize_predictions(backbone, pool, augmentation, device=fabric.device, batch_size=batch_size),
+    }
+    write_predictions(folder / f"predictions-{domain}.safetensors", {"all": predictions})
+    (folder / EVALUATIONS).mkdir(exist_ok=True)
+    replace_text(folder / EVALUATIONS / f"{domain}.json", json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def _read(config: RunConfig, model: LoadedModel, domain: str, root: Path) -> SceneTable:
+    mapping = None if config.data.mapping is None else Path(config.data.mapping).expanduser()
+    vocabulary = model.vocabulary if mapping is None else None
+    (table,) = read_domains(root, [domain], sea=config.data.sea, mapping=mapping, vocabulary=vocabulary)
+    if table.vocabulary != model.vocabulary:
+        raise ValueError(
+            f"The labels of {domain!r} must be those of the model, {list(model.vocabulary)}; the label map gives "
+            f"{list(table.vocabulary)}."
+        )
+    return table
+
+
+def _scores(predictions: Predictions, rows: NDArray[np.int64], model: LoadedModel) -> dict[str, Any]:
+    chosen = torch.from_numpy(rows)
+    scores = probabilities(predictions.logits[chosen])
+    return score_table(scores, predictions.labels[chosen], model.thresholds, model.vocabulary)

@@ -1,0 +1,125 @@
+"""The end of a run: the selected model, its thresholds and scores, and the files that hold them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from safetensors.torch import save
+from torch import Tensor
+
+from ldstyle.data.augment import Augmentation
+from ldstyle.seeding import Streams
+from ldstyle.training.atomic import replace_file
+from ldstyle.training.backbones import preprocessing
+from ldstyle.training.checkpoint import PREVIOUS
+from ldstyle.training.config import RunConfig
+from ldstyle.training.distributed import Processes
+from ldstyle.training.model_file import save_model
+from ldstyle.training.record import RunRecord, git_commit, peak_memory_mb, read_record, versions
+from ldstyle.training.run_folder import close_run, run_folder
+from ldstyle.training.settings import settings_of
+from ldstyle.training.sources import SourceData
+from ldstyle.training.state import TrainingState
+from ldstyle.training.stopping import SELECTION
+from ldstyle.training.swad import reestimate_batchnorm
+from ldstyle.training.validation import Predictions, plain_images, predict
+
+PREDICTIONS = "predictions.safetensors"
+SWAD_SELECTION = "SWAD on mean source-validation loss"
+
+
+def finish(
+    config: RunConfig, state: TrainingState, data: SourceData, augmentation: Augmentation, fabric: Fabric
+) -> RunRecord:
+    """Write the selected model, its predictions on the sources' held-back parts, and the record; then mark it done."""
+    folder, processes = run_folder(config), Processes(fabric)
+    epoch = _select(config, state, data, augmentation, fabric)
+    batch_size = config.optimizer.batch_size
+    validation = predict(state.backbone, data.validation, augmentation, fabric, batch_size=batch_size)
+    test = predict(state.backbone, data.test, augmentation, fabric, batch_size=batch_size)
+    if processes.first:
+        thresholds = validation.thresholds()
+        save_model(
+            folder,
+            state.backbone,
+            name=config.method,
+            vocabulary=data.vocabulary,
+            thresholds=thresholds,
+            preprocessing=preprocessing(state.backbone),
+            size=config.data.size,
+            sources=config.data.sources,
+            backbone_config=config.backbone,
+        )
+        write_predictions(folder / PREDICTIONS, {"validation": validation, "test": test})
+        close_run(folder, _record(config, state, data, validation, test, thresholds, epoch, processes.device))
+        (folder / PREVIOUS).unlink(missing_ok=True)
+    processes.wait()
+    return read_record(folder)
+
+
+def write_predictions(path: Path, parts: dict[str, Predictions]) -> None:
+    """Write scores and labels as ``PART/DOMAIN/scores`` and ``PART/DOMAIN/labels``; the samples' keys are metadata."""
+    tensors: dict[str, Tensor] = {}
+    keys: dict[str, list[str]] = {}
+    for part, predictions in parts.items():
+        tensors |= predictions.tensors(part)
+        pool = predictions.pool
+        for d, name in enumerate(pool.domains):
+            keys[f"{part}/{name}"] = [pool.keys[row] for row in np.flatnonzero(pool.domain == d)]
+    content = save(tensors, metadata={"keys": json.dumps(keys)})
+    replace_file(path, lambda file: file.write(content))
+
+
+def _select(
+    config: RunConfig, state: TrainingState, data: SourceData, augmentation: Augmentation, fabric: Fabric
+) -> int:
+    """Put the selected weights into the backbone and return the epoch they are of."""
+    if state.swad is None:
+        assert state.stopping.best is not None
+        state.backbone.load_state_dict(state.best)
+        return state.stopping.best.epoch
+    state.swad.write(state.backbone)
+    # Whole batches of mixed domains, as in training.
+    order = Streams(config.seed)["batchnorm"].permutation(len(data.train))
+    batch_size = config.optimizer.batch_size
+    whole = order[: max(batch_size, len(order) // batch_size * batch_size)]
+    images = plain_images(data.train, whole, augmentation, fabric.device, batch_size=batch_size)
+    with fabric.autocast():
+        reestimate_batchnorm(state.backbone, images)
+    return state.segment_epochs[state.swad.valley.judged - 1]
+
+
+def _record(
+    config: RunConfig,
+    state: TrainingState,
+    data: SourceData,
+    validation: Predictions,
+    test: Predictions,
+    thresholds: Tensor,
+    epoch: int,
+    device: torch.device,
+) -> RunRecord:
+    row = state.history[epoch - 1]
+    return RunRecord(
+        method=config.method,
+        sources=config.data.sources,
+        seed=config.seed,
+        scores={"validation": validation.scores(thresholds), "source_test": test.scores(thresholds)},
+        thresholds=dict(zip(data.vocabulary, thresholds.tolist(), strict=True)),
+        selected_epoch=epoch,
+        selected_warmup_weight=row["pathway"],
+        epochs_run=len(state.history),
+        selection=SELECTION if state.swad is None else SWAD_SELECTION,
+        splits={split.domain: split.digest for split in data.splits},
+        vocabulary=data.vocabulary,
+        config=settings_of(config),
+        versions=versions(),
+        git_commit=git_commit(),
+        wall_seconds=state.seconds,
+        peak_memory_mb=peak_memory_mb(device),
+        localization=row["localization"],
+    )

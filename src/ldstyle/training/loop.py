@@ -1,0 +1,261 @@
+"""The training loop, from top to bottom."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from ldstyle.config import LabelDecoupledConfig
+from ldstyle.data.augment import Augmentation
+from ldstyle.nn import StyledNet
+from ldstyle.seeding import derive_seed
+from ldstyle.training.atomic import replace_text
+from ldstyle.training.attention_maps import localize_attention
+from ldstyle.training.backbones import preprocessing
+from ldstyle.training.checkpoint import load_checkpoint, save_checkpoint
+from ldstyle.training.config import OptimizerConfig, RunConfig
+from ldstyle.training.distributed import Processes, launch
+from ldstyle.training.finish import finish
+from ldstyle.training.interruption import Interrupted, Interruption
+from ldstyle.training.loggers import open_logger
+from ldstyle.training.progress import Display, open_display
+from ldstyle.training.record import RunRecord
+from ldstyle.training.run_folder import METRICS, open_run, run_folder, sole_writer
+from ldstyle.training.setup import build_net, build_optimizer, new_state
+from ldstyle.training.sources import SourceData, open_sources
+from ldstyle.training.state import TrainingState, plain
+from ldstyle.training.step import BatchSource, StyledLoss
+from ldstyle.training.stopping import selection_score
+from ldstyle.training.validation import Predictions, flat_scalars, predict
+
+LOOK_EVERY = 10
+"""Steps after which several processes, or a device that should not wait, look at the loss and at requests to stop."""
+
+
+def fit(config: RunConfig) -> RunRecord:
+    """Train a model on the source domains, or go on with a run that was stopped.
+
+    Called again with the same config, a stopped run continues with the step after its last checkpoint and a finished
+    one returns its record. On the CPU a continued run ends bit for bit as an uninterrupted one.
+
+    Args:
+        config: All settings.
+
+    Returns:
+        The record of the finished run, as in ``record.json`` of its folder.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM; the state was saved.
+        ValueError: The folder holds a run with other settings, or the loss is no longer finite.
+        OSError: The disk is full; the last checkpoint is untouched.
+    """
+    finished = open_run(config)
+    if finished is not None:
+        return finished
+    fabric = launch(config)
+    first = fabric.global_rank == 0
+    with ExitStack() as stack:
+        stack.enter_context(sole_writer(run_folder(config)) if first else nullcontext())
+        display = stack.enter_context(open_display(quiet=config.quiet or not first))
+        interruption = stack.enter_context(Interruption())
+        stack.enter_context(_own_torch_stream(config, fabric))
+        stack.callback(Processes(fabric).close)
+        return _train(config, fabric, display, interruption)
+
+
+def _train(config: RunConfig, fabric: Fabric, display: Display, interruption: Interruption) -> RunRecord:
+    folder, processes = run_folder(config), Processes(fabric)
+    data = open_sources(config.data, seed=config.seed, progress=display.work)
+    net = build_net(config, data, fabric)
+    channels = preprocessing(plain(net))
+    augmentation = Augmentation(mean=channels.mean, std=channels.std)
+    model, optimizer = fabric.setup(StyledLoss(net), build_optimizer(net, config.optimizer))
+    state = new_state(config, data, net, optimizer, processes)
+    source = BatchSource(data.train, augmentation, state.streams["augmentation"], processes)
+    checkpoint = load_checkpoint(folder)
+    if checkpoint is not None:
+        state.load_state_dict(checkpoint)
+        display.say(f"Going on with epoch {state.epoch}, after step {state.step}.")
+    steps = config.optimizer.steps_per_epoch or len(state.sampler)
+    logger = open_logger(config, folder) if processes.first else None
+    for row in state.history if logger else ():
+        logger.log_metrics(flat_scalars(row), step=row["epoch"])  # type: ignore[union-attr]
+    display.begin(epochs=config.optimizer.epochs, steps=steps, done=(state.epoch - 1) * steps + state.step)
+    batches, clip_norm, saved_at = state.batches(), config.optimizer.clip_norm, time.monotonic()
+
+    while not state.finished:
+        if state.step == 0:
+            if isinstance(net, StyledNet) and net.refresh_due(state.epoch - 1):
+                _refresh_maps(net, data, augmentation, fabric, batch_size=config.optimizer.batch_size)
+            state.begin_epoch()
+        set_learning_rates(optimizer, config.optimizer, state.epoch)
+        averaging = state.swad is not None and _settled(state, config.optimizer.epochs)
+
+        while state.step < steps:
+            model.train()
+            images, truth = source.load(next(batches), epoch=state.epoch)
+            loss, scalars = model(images, truth)
+            fabric.backward(loss)
+            norm = fabric.clip_gradients(model, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
+            assert norm is not None
+            optimizer.step()
+            optimizer.zero_grad()
+            state.step += 1
+            state.add({**scalars, "grad_norm": norm})
+            if averaging:
+                state.swad.step(state.backbone)  # type: ignore[union-attr]
+                if _segment_ends(config, state, steps):
+                    _close_segment(state, _validate(config, data, state, augmentation, fabric))
+
+            display.step(state.epoch, state.step, scalars["loss"])
+            if state.step % LOOK_EVERY == 0 or (processes.world == 1 and processes.device.type == "cpu"):
+                _require_finite(state, folder)
+                due = time.monotonic() - saved_at >= 60 * config.checkpoint_minutes
+                stop, due = processes.any(interruption.requested, due)
+                if stop or due:
+                    _save(state, folder, processes)
+                    saved_at = time.monotonic()
+                if stop:
+                    raise Interrupted(f"Stopped in epoch {state.epoch} after step {state.step}; all of it is saved.")
+
+        _require_finite(state, folder)
+        predictions = _validate(config, data, state, augmentation, fabric)
+        if averaging and config.swad is not None and config.swad.evaluate_every is None:
+            _close_segment(state, predictions)
+        row = _judge(config, state, data, predictions, augmentation, processes)
+        display.epoch(row)
+        if logger is not None:
+            logger.log_metrics(flat_scalars(row), step=row["epoch"])
+            logger.save()
+        _save(state, folder, processes)
+        saved_at = time.monotonic()
+        if processes.any(interruption.requested)[0] and not state.finished:
+            raise Interrupted(f"Stopped after epoch {state.epoch - 1}; all of it is saved.")
+
+    if logger is not None:
+        logger.finalize("success")
+    return finish(config, state, data, augmentation, fabric)
+
+
+def set_learning_rates(optimizer: torch.optim.Optimizer, config: OptimizerConfig, epoch: int) -> None:
+    """Let the two learning rates fall by a cosine, from their start in epoch 1 towards ``min_lr`` after the last."""
+    share = (1 + math.cos(math.pi * (epoch - 1) / config.epochs)) / 2
+    for group, start in zip(optimizer.param_groups, (config.backbone_lr, config.head_lr), strict=True):
+        group["lr"] = config.min_lr + (start - config.min_lr) * share
+
+
+def _refresh_maps(
+    net: StyledNet, data: SourceData, augmentation: Augmentation, fabric: Fabric, *, batch_size: int
+) -> None:
+    """Rebuild the cached maps from the un-augmented training set; the processes share the work."""
+    mine = Processes(fabric).share(len(data.train))
+
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for start in range(0, len(mine), batch_size):
+            batch = data.train.gather(mine[start : start + batch_size])
+            yield augmentation.normalise(batch.images.to(fabric.device)), batch.present, batch.index
+
+    with fabric.autocast():
+        net.refresh(batches())
+
+
+def _validate(
+    config: RunConfig, data: SourceData, state: TrainingState, augmentation: Augmentation, fabric: Fabric
+) -> Predictions:
+    Processes(fabric).agree_on_buffers(state.backbone)
+    return predict(state.backbone, data.validation, augmentation, fabric, batch_size=config.optimizer.batch_size)
+
+
+def _settled(state: TrainingState, epochs: int) -> bool:
+    """Whether averaging may begin: once the per-label path is fully on, if that ever happens within the run."""
+    if state.pathway is None or state.pathway == 1:
+        return True
+    assert isinstance(state.net, StyledNet)
+    assert isinstance(state.net.style, LabelDecoupledConfig)
+    return state.net.cams is None and 2 * state.net.style.warmup_epochs > epochs
+
+
+def _segment_ends(config: RunConfig, state: TrainingState, steps: int) -> bool:
+    every = None if config.swad is None else config.swad.evaluate_every
+    return every is not None and ((state.epoch - 1) * steps + state.step) % every == 0
+
+
+def _close_segment(state: TrainingState, predictions: Predictions) -> None:
+    assert state.swad is not None
+    if not state.swad.ended:
+        state.swad.close(predictions.summary()["loss"])
+        state.segment_epochs.append(state.epoch)
+
+
+def _judge(
+    config: RunConfig,
+    state: TrainingState,
+    data: SourceData,
+    predictions: Predictions,
+    augmentation: Augmentation,
+    processes: Processes,
+) -> dict[str, Any]:
+    """Score the epoch, keep its model if it is the best, and decide whether training is over."""
+    summary = predictions.summary()
+    score = selection_score(predictions.map_by_domain())
+    if state.stopping.update(score, epoch=state.epoch, warmup_weight=state.pathway):
+        state.keep_best()
+    best = state.stopping.best
+    assert best is not None
+    localization = localize_attention(
+        state.net, data, augmentation, device=processes.device, batch_size=config.optimizer.batch_size
+    )
+    row = {
+        "epoch": state.epoch,
+        "steps": state.step,
+        **{name: processes.mean(total / state.step) for name, total in state.totals.items()},
+        "learning_rates": [group["lr"] for group in state.optimizer.param_groups],
+        "pathway": state.pathway,
+        "validation": summary,
+        "best": best.score,
+        "best_epoch": best.epoch,
+        "localization": localization,
+        "seconds": state.seconds,
+    }
+    over = state.stopping.should_stop if state.swad is None else state.swad.ended
+    state.finished = over or state.epoch >= config.optimizer.epochs
+    state.end_epoch(row)
+    return row
+
+
+def _require_finite(state: TrainingState, folder: Path) -> None:
+    """Stop before anything good is overwritten when the loss or the gradient is no longer a number."""
+    for name in ("loss", "grad_norm"):
+        value = float(state.totals[name])
+        if not math.isfinite(value):
+            raise ValueError(
+                f"The {name.replace('_', ' ')} became {value} in epoch {state.epoch}, by step {state.step}. The last "
+                f"checkpoint in '{folder}' is from before and was kept. Lower optimizer.backbone_lr or "
+                "optimizer.head_lr, in another `out`."
+            )
+
+
+def _save(state: TrainingState, folder: Path, processes: Processes) -> None:
+    content = state.state_dict()
+    if processes.first:
+        replace_text(folder / METRICS, "".join(f"{json.dumps(row)}\n" for row in state.history))
+        save_checkpoint(folder, content)
+    processes.wait()
+
+
+@contextmanager
+def _own_torch_stream(config: RunConfig, fabric: Fabric) -> Iterator[None]:
+    """Seed torch's own stream, which dropout draws from, for this run; the caller's is restored at the end."""
+    devices = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(derive_seed(config.seed, "torch", fabric.global_rank))
+        yield

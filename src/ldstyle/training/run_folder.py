@@ -1,0 +1,86 @@
+"""The folder of a run: one config, one process at a time, and a marker when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ldstyle.training.atomic import replace_text
+from ldstyle.training.config import RUNTIME, RunConfig
+from ldstyle.training.record import RunRecord, read_record, write_record
+from ldstyle.training.settings import Settings, dump_settings, flatten, load_config, settings_of
+
+CONFIG = "config.yaml"
+METRICS = "metrics.jsonl"
+DONE = "done"
+
+
+def open_run(config: RunConfig) -> RunRecord | None:
+    """Make or take up the folder of a run.
+
+    Returns:
+        The record, if the run is finished; there is nothing left to do then.
+
+    Raises:
+        ValueError: The folder belongs to a run with other settings; the differences are listed.
+    """
+    folder = run_folder(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = folder / CONFIG
+    if saved.exists():
+        _refuse_other(load_config(saved), config, folder)
+    else:
+        replace_text(saved, dump_settings(settings_of(config)))
+    return read_record(folder) if is_done(folder) else None
+
+
+def run_folder(config: RunConfig) -> Path:
+    """Return the folder of a run."""
+    return Path(config.out).expanduser()
+
+
+def is_done(folder: Path) -> bool:
+    """Whether the run in a folder is finished."""
+    return (folder / DONE).exists()
+
+
+def close_run(folder: Path, record: RunRecord) -> None:
+    """Write the record, then the marker that says everything is there."""
+    write_record(folder, record)
+    replace_text(folder / DONE, "")
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing into the folder of a run."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise OSError(f"Another process is writing the run '{folder}'. Wait for it, or choose another `out`.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def differences(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ and could change a result, by dotted name."""
+    first, second = dict(flatten(one)), dict(flatten(other))
+    names = [name for name in dict.fromkeys([*first, *second]) if name not in RUNTIME]
+    pairs = {name: (first.get(name), second.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _refuse_other(saved: RunConfig, config: RunConfig, folder: Path) -> None:
+    found = differences(settings_of(saved), settings_of(config))
+    if found:
+        lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
+        raise ValueError(
+            f"'{folder}' holds a run with other settings; choose another `out`, or go on with its own by "
+            f"`ldstyle train --config {folder / CONFIG}`:\n" + "\n".join(lines)
+        )

@@ -1,0 +1,60 @@
+"""The data of a run: the source domains, their splits, and a pool for each part. No target is ever opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ldstyle.data.catalog import read_domains
+from ldstyle.data.pool import Pool
+from ldstyle.data.splits import Split, split_domain
+from ldstyle.data.tables import Progress
+from ldstyle.training.config import DataConfig
+
+
+@dataclass(frozen=True, eq=False)
+class SourceData:
+    """What a run may see.
+
+    Attributes:
+        splits: Parts of each source domain.
+        train: Training samples of all sources, and of the pseudo-domain if there is one.
+        validation: Validation samples of the sources.
+        test: Test samples of the sources; opened at the end.
+    """
+
+    splits: tuple[Split, ...]
+    train: Pool
+    validation: Pool
+    test: Pool
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The label names."""
+        return self.train.vocabulary
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What the run depends on, by domain: the content of its files and its split."""
+        return {split.domain: f"{self.train.digests[split.domain]}/{split.digest}" for split in self.splits}
+
+
+def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = None) -> SourceData:
+    """Read, split and cache the source domains.
+
+    Args:
+        config: Which domains, and from where.
+        seed: Seed of the splits, shared by all methods.
+        progress: Told of the work of building caches.
+    """
+    mapping = None if config.mapping is None else Path(config.mapping).expanduser()
+    tables = read_domains(Path(config.root).expanduser(), config.sources, sea=config.sea, mapping=mapping)
+    splits = tuple(split_domain(table, seed=seed) for table in tables)
+    cache_dir = Path(config.cache_dir).expanduser()
+
+    def pool(part: str, pseudo_seed: int | None = None) -> Pool:
+        rows = [getattr(split, part) for split in splits]
+        return Pool(tables, rows, size=config.size, cache_dir=cache_dir, pseudo_seed=pseudo_seed, progress=progress)
+
+    train = pool("train", seed if config.pseudo_domain else None)
+    return SourceData(splits, train, pool("validation"), pool("test"))

@@ -1,0 +1,108 @@
+"""One step's forward pass: augmentation, the network, and the objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ldstyle.config import LabelDecoupledConfig, LLAMConfig
+from ldstyle.data.augment import Augmentation, Draws
+from ldstyle.data.pool import Batch, Pool
+from ldstyle.functional import objective
+from ldstyle.nn import StyledNet
+from ldstyle.nn.layout import logits_of
+from ldstyle.nouns import StyleContext, StyledOutput
+from ldstyle.training.distributed import OnHost, Processes
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known of a training batch, on the host.
+
+    Attributes:
+        context: Labels, domains and flips, for the style modules.
+        known: True where a label is annotated, (B, L) bool; ``None`` means everywhere.
+    """
+
+    context: StyleContext
+    known: Tensor | None
+
+
+class StyledLoss(nn.Module):
+    """A network and its objective in one forward pass, which is what data-parallel training wraps.
+
+    Args:
+        net: Styled network, or a plain backbone.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.diversity_weight = 0.0
+        if isinstance(net, StyledNet) and isinstance(net.style, LabelDecoupledConfig):
+            attention = net.style.attention
+            self.diversity_weight = attention.diversity_weight if isinstance(attention, LLAMConfig) else 0.0
+
+    def forward(self, images: Tensor, truth: OnHost[Truth]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss (Eq. 13) and the scalars to log, for augmented images (B, 3, S, S)."""
+        context, known = truth.value.context, truth.value.known
+        if isinstance(self.net, StyledNet):
+            output = self.net(images, context)
+        else:
+            logits = logits_of(self.net(images))
+            output = StyledOutput(logits, logits.new_zeros(()))
+        loss = objective(output, context.present, diversity_weight=self.diversity_weight, known=known)
+        return loss, {"loss": loss.detach(), **_scalars(output, learned=self.diversity_weight > 0)}
+
+
+def _scalars(output: StyledOutput, *, learned: bool) -> dict[str, Tensor]:
+    scalars = {"diversity": output.diversity.detach()} if learned else {}
+    if "fired" in output.diagnostics:
+        scalars["fired"] = output.diagnostics["fired"]
+    clamped = [count for name, count in output.diagnostics.items() if name.startswith("clamped")]
+    # Steps without a count add nothing; the key is there from the first count on.
+    return scalars | ({"clamped": torch.stack(clamped).sum()} if clamped else {})
+
+
+class BatchSource:
+    """Turns sample numbers into augmented batches on the device.
+
+    Draws are made for the global batch and each process keeps its rows, so that N processes draw what one would.
+
+    Args:
+        pool: The training samples.
+        augmentation: Flips and jitter.
+        generator: The run's stream for augmentation.
+        processes: The processes of the run.
+    """
+
+    def __init__(
+        self, pool: Pool, augmentation: Augmentation, generator: np.random.Generator, processes: Processes
+    ) -> None:
+        self._pool, self._augmentation, self._generator, self._processes = pool, augmentation, generator, processes
+        self._has_unknown = bool((pool.labels < 0).any())
+        self._has_copies = bool((pool.original != np.arange(len(pool))).any())
+
+    def load(self, rows: np.ndarray, *, epoch: int) -> tuple[Tensor, OnHost[Truth]]:
+        """Return augmented images (B, 3, S, S) on the device, and what is known of them."""
+        batch = self._pool.gather(rows)
+        images = batch.images
+        if self._processes.device.type == "cuda":
+            images = images.pin_memory()
+        draws = self._draws(len(rows))
+        augmented = self._augmentation.apply(images.to(self._processes.device, non_blocking=True), draws)
+        known = batch.known if self._has_unknown else None
+        return augmented, OnHost(Truth(self._context(batch, draws.flips, epoch), known))
+
+    def _draws(self, count: int) -> Draws:
+        rank, world = self._processes.rank, self._processes.world
+        whole = self._augmentation.draw(count * world, self._generator)
+        mine = slice(rank * count, (rank + 1) * count)
+        return Draws(whole.flips[mine], whole.factors[:, mine], whole.order)
+
+    def _context(self, batch: Batch, flips: Tensor, epoch: int) -> StyleContext:
+        original = torch.from_numpy(self._pool.original)[batch.index] if self._has_copies else None
+        return StyleContext(batch.present, batch.domain, batch.index, flips, epoch, original)

@@ -1,0 +1,114 @@
+"""Scores of the plain backbone on held-back source samples, by domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ldstyle.data.augment import Augmentation
+from ldstyle.data.pool import Pool
+from ldstyle.metrics import average_precision, best_thresholds
+from ldstyle.training.distributed import Processes
+from ldstyle.training.scoring import mean_bce, nullable, predict_logits, probabilities, score_table
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Logits of a pool, on the host.
+
+    Attributes:
+        pool: The samples.
+        logits: (N, L) float32.
+    """
+
+    pool: Pool
+    logits: Tensor
+
+    @property
+    def labels(self) -> Tensor:
+        """1 present, 0 absent, -1 unknown, (N, L)."""
+        return torch.from_numpy(np.ascontiguousarray(self.pool.labels))
+
+    def by_domain(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return logits and labels of each domain."""
+        rows = {name: torch.from_numpy(self.pool.domain == d) for d, name in enumerate(self.pool.domains)}
+        return {name: (self.logits[chosen], self.labels[chosen]) for name, chosen in rows.items()}
+
+    def map_by_domain(self) -> dict[str, float]:
+        """Return the mAP of each domain; NaN for one without a positive label."""
+        return {name: float(_ap(*parts).nanmean()) for name, parts in self.by_domain().items()}
+
+    def summary(self) -> dict[str, Any]:
+        """Return ``map`` (the plain mean over domains), ``loss``, and the AP by domain and by label."""
+        parts = self.by_domain()
+        per_domain = self.map_by_domain()
+        losses = torch.tensor([mean_bce(*part) for part in parts.values()], dtype=torch.float64)
+        ap = torch.stack([_ap(*part) for part in parts.values()]).nanmean(dim=0)
+        return {
+            "map": nullable(torch.tensor(list(per_domain.values()), dtype=torch.float64).nanmean()),
+            "loss": nullable(losses.nanmean()),
+            "per_domain": {name: nullable(value) for name, value in per_domain.items()},
+            "ap": {name: nullable(value) for name, value in zip(self.pool.vocabulary, ap, strict=True)},
+        }
+
+    def thresholds(self) -> Tensor:
+        """Return the thresholds that maximise each label's F1 on all domains together, (L,) float64."""
+        return best_thresholds(probabilities(self.logits), self.labels == 1, self.labels >= 0)
+
+    def scores(self, thresholds: Tensor) -> dict[str, Any]:
+        """Return the summary with every metric of each domain."""
+        tables = {
+            name: score_table(probabilities(logits), truth, thresholds, self.pool.vocabulary)
+            for name, (logits, truth) in self.by_domain().items()
+        }
+        return {**self.summary(), "tables": tables}
+
+    def tensors(self, part: str) -> dict[str, Tensor]:
+        """Return scores and labels of each domain, named for a file."""
+        tensors = {}
+        for name, (logits, truth) in self.by_domain().items():
+            tensors[f"{part}/{name}/scores"] = probabilities(logits)
+            tensors[f"{part}/{name}/labels"] = truth.contiguous()
+        return tensors
+
+
+def predict(
+    backbone: nn.Module, pool: Pool, augmentation: Augmentation, fabric: Fabric, *, batch_size: int
+) -> Predictions:
+    """Run the plain backbone over a pool, un-augmented; the processes share the work and all get the result."""
+    processes = Processes(fabric)
+    mine = processes.share(len(pool))
+    with fabric.autocast():
+        images = plain_images(pool, mine, augmentation, fabric.device, batch_size=batch_size)
+        logits = predict_logits(backbone, images, device=fabric.device)
+    return Predictions(pool, processes.gather(logits)[: len(pool)])
+
+
+def plain_images(
+    pool: Pool, rows: NDArray[np.int64], augmentation: Augmentation, device: torch.device, *, batch_size: int
+) -> Iterator[Tensor]:
+    """Yield normalised images without augmentation, (B, 3, S, S) on the device."""
+    for start in range(0, len(rows), batch_size):
+        yield augmentation.normalise(pool.gather(rows[start : start + batch_size]).images.to(device))
+
+
+def flat_scalars(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Return the numbers of a nested row by their path, for loggers; what is undefined is left out."""
+    scalars: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            scalars |= flat_scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            scalars[f"{prefix}{key}"] = float(value)
+    return scalars
+
+
+def _ap(logits: Tensor, labels: Tensor) -> Tensor:
+    return average_precision(probabilities(logits), labels == 1, labels >= 0)
