@@ -7,15 +7,18 @@ import os
 import platform
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock
 
 from ldstyle.benchmark.cells import Cell
 from ldstyle.benchmark.places import Place, prepare_place
 from ldstyle.benchmark.records import CLAIM, RESULT, SCHEMA
+
+if TYPE_CHECKING:
+    from ldstyle.training.record import RunRecord
 
 STORE = ".store"
 """File in a results folder by which a worker recognizes that it sees the same folder as the process that sent it."""
@@ -122,14 +125,16 @@ def run_cell(cell: Cell, *, place: Place, folder: Path) -> dict[str, Any]:
         began = time.monotonic()
         report = evaluate(folder, domain=cell.split.target)
         _write_parts(folder, cell, place, run.vocabulary)
-        record = _record(cell, run, report, evaluation_seconds=time.monotonic() - began)
+        record = _record(cell, place, run, report, evaluation_seconds=time.monotonic() - began)
         _write(folder / RESULT, record)
         # Nothing goes on from here, and the checkpoints of a grid would outweigh all the rest of it.
         (folder / "last.ckpt").unlink(missing_ok=True)
     return record
 
 
-def _record(cell: Cell, run: Any, report: dict[str, Any], *, evaluation_seconds: float) -> dict[str, Any]:
+def _record(
+    cell: Cell, place: Place, run: RunRecord, report: dict[str, Any], *, evaluation_seconds: float
+) -> dict[str, Any]:
     import torch
 
     described = {key: value for key, value in cell.describe().items() if key != "settings"}
@@ -147,6 +152,7 @@ def _record(cell: Cell, run: Any, report: dict[str, Any], *, evaluation_seconds:
         "vocabulary": list(run.vocabulary),
         "localization": report["localization"],
         "config": run.config,
+        "place": asdict(place),
         "versions": run.versions,
         "git_commit": run.git_commit,
         "wall_seconds": run.wall_seconds,

@@ -1,0 +1,223 @@
+"""The options that all grids share, and how a grid is run with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.live import Live
+
+from ldstyle.benchmark.cells import Cell, Split, make_cells, make_splits, take_shard
+from ldstyle.benchmark.local import LocalExecutor, default_workers
+from ldstyle.benchmark.methods import Method
+from ldstyle.benchmark.places import find_domain_names, find_place, prepare_place
+from ldstyle.benchmark.presets import PRESETS, load_preset
+from ldstyle.benchmark.records import CellResult, read_results, write_plan
+from ldstyle.benchmark.runner import Event, Executor, Report, Summary, check_settings, run_cells
+from ldstyle.benchmark.status import describe_counts, duration, estimate_seconds, status_view
+from ldstyle.training.config import default_cache_dir
+from ldstyle.training.settings import Settings, merge, read_settings
+
+
+def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", seeds: str = "5") -> None:
+    """Add the options of a grid: data, splits, seeds, preset, results, and who runs it."""
+    add = parser.add_argument
+    add("--data", help="data folder, CSV of an own table, or 'synthetic' for drawn scenes (default: $LDSTYLE_DATA)")
+    add("--domains", nargs="+", metavar="NAME", help="domains (default: UCM, AID, DFC15 if they are there, or all)")
+    add("--sea", choices=("drop", "water+sea"), default="drop", help="the label sea of UCM and AID")
+    add("--mapping", type=Path, help="label map, a YAML file")
+    add("--splits", nargs="+", default=[splits], metavar="SPLIT", help="s1, s2, ..., targets, or all (%(default)s)")
+    add("--seeds", type=parse_seeds, default=seeds, help="how many, or a list such as 0,2,4 (default: %(default)s)")
+    add("--preset", choices=tuple(PRESETS), default="paper", help="size of the benchmark (default: %(default)s)")
+    add("--selected", metavar="DIR", help="folder of METHOD-SPLIT.yaml, e.g. of searches; 'paper' for Table 3")
+    add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs, e.g. optimizer.epochs=20")
+    add("--results", type=Path, default=Path("results"), help="folder of results (default: %(default)s)")
+    add("--cache", type=Path, default=Path(default_cache_dir()), help="folder of decoded images (%(default)s)")
+    add("--workers", type=_positive, help="processes (default: one per GPU, or one per core)")
+    add("--executor", choices=("local", "ray"), default="local", help="who runs the cells (default: %(default)s)")
+    add("--address", default="auto", help="address of the Ray cluster (default: %(default)s)")
+    add("--cpus", type=_positive, default=1, help="cores per cell on the Ray cluster (default: %(default)s)")
+    add("--gpus", type=float, help="GPUs per cell on the Ray cluster (default: 1 if it has any)")
+    add("--shard", type=parse_shard, default=(1, 1), metavar="I/N", help="run the I-th of N parts of the grid")
+    add("--dry-run", action="store_true", help="print the cells and a time estimate, and run nothing")
+
+
+def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
+    """Run methods on a grid with the given options; return 0, 1 if a cell failed, or 130 if it was stopped."""
+    preset = load_preset(arguments.preset)
+    place = find_place(
+        arguments.data, preset=preset, cache_dir=arguments.cache, sea=arguments.sea, mapping=arguments.mapping
+    )
+    domains = find_domain_names(arguments.data, place, arguments.domains)
+    splits = make_splits(domains, _listed(arguments.splits))
+    cells = make_cells(
+        methods,
+        splits,
+        arguments.seeds,
+        preset=preset,
+        data=place.settings(),
+        edits=parse_edits(arguments.set),
+        selected=_read_selected(arguments.selected, methods, splits),
+    )
+    results: Path = arguments.results
+    check_settings(cells, results)
+    mine = take_shard(cells, *arguments.shard)
+    if arguments.dry_run:
+        return _dry_run(mine, results, workers=arguments.workers or default_workers())
+    write_plan(results, cells)
+    prepare_place(place, workers=arguments.workers or default_workers())
+    try:
+        with _display(results, len(mine)) as report:
+            summary = run_cells(mine, results=results, place=place, executor=_executor(arguments), report=report)
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped at once. The same command goes on from the last checkpoints.\n")
+        return 130
+    _summarize(summary, results)
+    return summary.exit_code
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read ``3`` as the seeds 0, 1, 2 and a list such as ``0,4`` as just these."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number of seeds or a list such as 0,2,4; got {text!r}") from None
+    seeds = tuple(dict.fromkeys(numbers)) if "," in text else tuple(range(*numbers))
+    if not seeds or min(seeds) < 0:
+        raise argparse.ArgumentTypeError(f"must name at least one seed, none negative; got {text!r}")
+    return seeds
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read ``2/8`` as the second of eight parts."""
+    shard, slash, shards = text.partition("/")
+    if not slash or not shard.isdecimal() or not shards.isdecimal() or not 1 <= int(shard) <= int(shards):
+        raise argparse.ArgumentTypeError(f"must be I/N with 1 <= I <= N, e.g. 2/8; got {text!r}")
+    return int(shard), int(shards)
+
+
+def parse_edits(texts: Sequence[str]) -> Settings:
+    """Read ``optimizer.epochs=20`` as nested settings."""
+    edits: Settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes KEY=VALUE, e.g. optimizer.epochs=20; got {text!r}.")
+        edit = yaml.safe_load(value)
+        for key in reversed(name.split(".")):
+            edit = {key: edit}
+        edits = merge(edits, edit)
+    return edits
+
+
+def _read_selected(
+    folder: str | None, methods: Sequence[Method], splits: Sequence[Split]
+) -> dict[tuple[str, str], Settings]:
+    """Read the settings that were selected for each method and split, where there are any."""
+    if folder is None:
+        return {}
+    root = Path(str(resources.files("ldstyle") / "configs" / "selected")) if folder == "paper" else Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"There is no folder '{root}' of selected settings, METHOD-SPLIT.yaml each.")
+    pairs = [(method.name, split.name) for method in methods for split in splits]
+    found = {pair: root / f"{pair[0]}-{pair[1]}.yaml" for pair in pairs}
+    chosen = {pair: read_settings(path) for pair, path in found.items() if path.is_file()}
+    if not chosen:
+        raise FileNotFoundError(f"'{root}' has no settings for this grid; expected e.g. '{found[pairs[0]].name}'.")
+    return chosen
+
+
+def _executor(arguments: argparse.Namespace) -> Executor:
+    if arguments.executor == "ray":
+        from ldstyle.benchmark.ray_executor import RayExecutor
+
+        return RayExecutor(arguments.address, cpus=arguments.cpus, gpus=arguments.gpus)
+    return LocalExecutor(workers=arguments.workers or default_workers())
+
+
+def _dry_run(cells: Sequence[Cell], results: Path, *, workers: int) -> int:
+    known = {cell.cell: cell for cell in read_results(results)} if results.exists() else {}
+    missing = [known.get(cell.slug) or _unknown(cell) for cell in cells]
+    todo = [cell for cell in missing if cell.status != "done"]
+    for cell in missing:
+        sys.stdout.write(f"{cell.status:<8} {cell.cell}\n")
+    seconds = estimate_seconds(todo, list(known.values()), workers=workers)
+    estimate = "no estimate before a cell of the preset is done" if seconds is None else f"about {duration(seconds)}"
+    sys.stdout.write(f"{len(todo)} of {len(cells)} cells to run with {workers} at a time: {estimate}\n")
+    return 0
+
+
+def _unknown(cell: Cell) -> CellResult:
+    split = cell.split
+    return CellResult(
+        cell.slug, cell.method, cell.title, split.name, split.sources, split.target, cell.seed, cell.preset
+    )
+
+
+def _summarize(summary: Summary, results: Path) -> None:
+    counts = {
+        "done now": len(summary.done),
+        "done before": len(summary.skipped),
+        "failed": len(summary.failed),
+        "run by another process": len(summary.elsewhere),
+        "left to do": len(summary.left),
+    }
+    write = sys.stderr.write
+    write(", ".join(f"{number} {what}" for what, number in counts.items() if number) + f"; results in '{results}'\n")
+    for name, error in summary.failed.items():
+        write(f"failed: {name}: {error.splitlines()[0]} (see '{results / name / 'failure.json'}')\n")
+    if summary.failed or summary.left:
+        write("The same command runs what is missing.\n")
+
+
+@contextmanager
+def _display(results: Path, cells: int) -> Iterator[Report]:
+    """Show a live table on a terminal, and a line per event elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _line_per_event(cells)
+        return
+    view = _Refreshed(results)
+    with Live(console=console, get_renderable=view, refresh_per_second=1, transient=True):
+        yield lambda event: None
+    console.print(describe_counts(read_results(results)), highlight=False)
+
+
+class _Refreshed:
+    """Draws the grid as it stands on disk each time it is asked to."""
+
+    def __init__(self, results: Path) -> None:
+        self._results = results
+
+    def __call__(self) -> object:
+        return status_view(read_results(self._results))
+
+
+def _line_per_event(cells: int) -> Callable[[Event], None]:
+    ended = 0
+
+    def report(event: Event) -> None:
+        nonlocal ended
+        ended += event.kind in ("done", "failed")
+        sys.stderr.write(f"[{ended}/{cells}] {event.kind:<7} {event.cell.slug}  {event.text}".rstrip() + "\n")
+        sys.stderr.flush()
+
+    return report
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    """Let names be separated by spaces or commas."""
+    return [part for text in texts for part in text.split(",") if part]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
+    return number
