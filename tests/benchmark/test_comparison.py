@@ -165,3 +165,21 @@ def test_the_best_are_all_that_tie_in_print_and_none_that_lacks_seeds():
 def test_a_cell_given_twice_is_refused():
     with pytest.raises(ValueError, match=r"must occur once; got \('erm', 'a', 0\) twice"):
         Results([cell("erm", "a", 0, 0.5), cell("erm", "a", 0, 0.5)])
+
+
+def test_the_oracle_has_no_score_on_the_whole_target_which_it_was_trained_on():
+    table = {"map": 0.9, "ap": {"car": 0.9}}
+    results = Results([Cell("oracle", "a", 0, "done", {"test": table, "all": None}), cell("erm", "a", 0, 0.5)])
+    assert results.entry("oracle", split="a").mean == 0.9
+    assert results.entry("oracle", split="a", part="all").absent == {0: "undefined"}
+    assert results.label_table(split="a", part="all")["oracle"]["car"].absent == {0: "undefined"}
+
+
+def test_results_read_from_a_folder_can_be_compared():
+    from ldstyle.benchmark.records import CellResult
+
+    done = {"test": {"map": 0.5, "ap": {}}, "all": None}
+    cells = [CellResult("c", "erm", "ERM", "s1", ("b",), "a", 0, "smoke", status="done", scores=done)]
+    cells.append(CellResult("d", "erm", "ERM", "s1", ("b",), "a", 1, "smoke", status="failed"))
+    entry = Results(cells).entry("erm", split="s1")
+    assert (entry.mean, entry.absent) == (0.5, {1: "failed"})

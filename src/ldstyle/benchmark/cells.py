@@ -132,11 +132,12 @@ def make_cells(
         below = apply_preset(preset, method.settings)
         plain = None
         for split in splits:
-            above = (selected or {}).get((method.name, split.name))
+            above = (selected or {}).get((method.base or method.name, split.name))
             if above is None and plain is not None:
                 complete_settings[method.name, split.name] = plain
                 continue
-            layers = merge(merge(merge(below, above or {}), edits or {}), {"data": data, "method": method.name})
+            chosen = merge(merge(below, above or {}), method.edits)
+            layers = merge(merge(chosen, edits or {}), {"data": data, "method": method.name})
             found = complete_settings[method.name, split.name] = _lasting(complete(layers))
             plain = found if above is None else plain
     return [

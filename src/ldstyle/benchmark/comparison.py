@@ -36,8 +36,8 @@ class Result(Protocol):
         """``done``, or why there is nothing: ``failed``, ``running``, ``missing``."""
 
     @property
-    def scores(self) -> Mapping[str, Mapping[str, Any]]:
-        """Score tables by part of the target: ``test`` as in the paper, and ``all``."""
+    def scores(self) -> Mapping[str, Any]:
+        """Score tables by part of the target: ``test`` as in the paper, and ``all``; ``None`` where there is none."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,9 @@ class Results:
         if result.status != "done":
             return result.status
         name, _, label = metric.partition(".")
-        found: Any = result.scores[part][name]
-        found = found.get(label) if label else found
+        # The oracle has no table of the whole target, most of which it was trained on.
+        found: Any = (result.scores[part] or {}).get(name)
+        found = (found or {}).get(label) if label else found
         return "undefined" if found is None else float(found)
 
     def entry(self, method: str, *, split: str | None = None, part: str = "test", metric: str = "map") -> Entry:
@@ -161,8 +162,8 @@ class Results:
 
     def labels(self, *, part: str = "test") -> tuple[str, ...]:
         """Return the labels that occur in the results, in their order."""
-        done = (result for result in self._cells.values() if result.status == "done")
-        return tuple(dict.fromkeys(label for result in done for label in result.scores[part]["ap"]))
+        done = (result.scores[part] for result in self._cells.values() if result.status == "done")
+        return tuple(dict.fromkeys(label for table in done if table for label in table["ap"]))
 
     def label_table(self, *, split: str | None = None, part: str = "test") -> dict[str, dict[str, Entry]]:
         """Return the average precision by method and label."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ldstyle.data.vocabulary import did_you_mean
@@ -56,12 +56,16 @@ class Method:
         title: Name in tables.
         settings: Settings of a run that make the method: style, stages, weight averaging.
         oracle: Trained on the target's own training part instead of the sources: the within-domain ceiling.
+        base: Name of the method it is a variant of, whose selected settings it shares.
+        edits: Settings that make it one, above the preset's schedule and the selected ones.
     """
 
     name: str
     title: str
     settings: Settings
     oracle: bool = False
+    base: str | None = None
+    edits: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
