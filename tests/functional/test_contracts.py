@@ -159,6 +159,12 @@ def test_a_label_without_mass_has_the_channel_mean_and_the_smallest_deviation():
     torch.testing.assert_close(moments.std, torch.full_like(moments.std, 1e-3))
 
 
+def test_a_perturbed_deviation_never_falls_below_its_bound():
+    own = Moments(torch.zeros(2, 1, 3), torch.zeros(2, 1, 3))
+    moved = LF.perturb_moments(own, torch.ones(2, 1, 3), torch.ones(2, 1), strength=0.5, eps=0.25)
+    assert torch.equal(moved.std, torch.full((2, 1, 3), 0.25))
+
+
 def test_global_pathways_of_weight_one_and_zero_are_returned_bit_for_bit():
     case = make_case(9)
     other = case.feats.flip(0) * 3
