@@ -121,3 +121,11 @@ def real_data() -> Path:
     if not os.environ.get("LDSTYLE_DATA"):
         pytest.skip("LDSTYLE_DATA is not set to a folder of real imagery")
     return Path(os.environ["LDSTYLE_DATA"])
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of drawn scenes: 30 of 48 px in each of the three domains."""
+    from ldstyle.data.synthetic import write_scenes
+
+    return write_scenes(tmp_path_factory.mktemp("drawn") / "scenes", per_domain=30, size=48, workers=1)
