@@ -1,0 +1,144 @@
+"""Where the trials of a search are kept, and what becomes of those whose worker died.
+
+A journal file serves one machine or a shared folder: every worker holds a lock while it lives, which the system takes
+back when it dies, so anyone can see whose trials are orphaned. A database serves workers without a shared folder:
+there, running trials send a heartbeat. Either way an orphaned trial is marked failed and its parameters are queued
+again, with the scores of the folds it had finished.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import optuna
+from filelock import FileLock, Timeout
+from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.trial import FrozenTrial, TrialState
+
+JOURNAL = "journal.log"
+WORKERS = "workers"
+WORKER = "worker"
+RETRIES = "retries"
+FOLDS = "folds"
+ERROR = "error"
+"""Attributes of a trial: who runs it, how often it was begun again, scores by fold, and why it failed."""
+
+MAX_RETRIES = 3
+HEARTBEAT_SECONDS = 30
+LOCK_SECONDS = 10
+NAMELESS = timedelta(minutes=1)
+"""Age at which a running trial without a worker is taken for orphaned: a worker signs its trial at once."""
+
+
+def open_storage(out: Path, url: str | None = None, *, heartbeat_seconds: int = HEARTBEAT_SECONDS) -> BaseStorage:
+    """Open the journal file in ``out``, or the database at ``url``.
+
+    Args:
+        out: Folder of the search.
+        url: URL of a database as SQLAlchemy writes it, e.g. ``sqlite:///search.db``; ``None`` means a journal file.
+        heartbeat_seconds: Seconds between two signs of life in a database; after four without one a trial is orphaned.
+    """
+    if url is None:
+        path = out / JOURNAL
+        out.mkdir(parents=True, exist_ok=True)
+        # A worker killed in the moment of writing leaves its lock behind; it is broken after this time.
+        lock = JournalFileSymlinkLock(str(path), grace_period=LOCK_SECONDS)
+        drop_torn_line(path, lock)
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+    arguments = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return RDBStorage(
+            url,
+            engine_kwargs=arguments,
+            heartbeat_interval=heartbeat_seconds,
+            grace_period=4 * heartbeat_seconds,
+            heartbeat_stale_trial_callback=queue_again,
+        )
+
+
+def drop_torn_line(path: Path, lock: JournalFileSymlinkLock) -> None:
+    """Cut a journal back to its last whole line: one torn by a crash would spoil the line that is written next."""
+    if not path.exists():
+        return
+    lock.acquire()
+    try:
+        with path.open("r+b") as file:
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def signed_in(out: Path) -> Iterator[str]:
+    """Yield the name of a new worker, whose lock is held as long as this process lives."""
+    name = uuid.uuid4().hex
+    folder = out / WORKERS
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / f"{name}.lock")
+    with lock:
+        yield name
+    Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def is_alive(out: Path, worker: str) -> bool:
+    """Whether a worker still holds its lock."""
+    path = out / WORKERS / f"{worker}.lock"
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def reclaim(study: optuna.Study, out: Path | None) -> int:
+    """Fail the running trials of dead workers and queue their parameters again.
+
+    Args:
+        study: The study.
+        out: Folder of a search with a journal; ``None`` goes by the heartbeats of a database.
+
+    Returns:
+        How many there were in a journal.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        optuna.storages.fail_stale_trials(study)
+    if out is None:
+        return 0
+    orphaned = [trial for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]) if _dead(trial, out)]
+    count = 0
+    for trial in orphaned:
+        try:
+            study.tell(trial.number, state=TrialState.FAIL)
+        except (UpdateFinishedTrialError, ValueError):
+            continue  # another worker was faster
+        queue_again(study, trial)
+        count += 1
+    return count
+
+
+def queue_again(study: optuna.Study, trial: FrozenTrial, *, died: bool = True) -> None:
+    """Queue the parameters of a trial that did not come to its end; one whose workers keep dying is given up."""
+    attributes = dict(trial.user_attrs)
+    attributes.pop(WORKER, None)
+    attributes[RETRIES] = attributes.get(RETRIES, 0) + died
+    if attributes[RETRIES] <= MAX_RETRIES:
+        study.enqueue_trial(trial.params, user_attrs=attributes)
+
+
+def _dead(trial: FrozenTrial, out: Path) -> bool:
+    worker = trial.user_attrs.get(WORKER)
+    if worker is not None:
+        return not is_alive(out, worker)
+    return trial.datetime_start is not None and datetime.now() - trial.datetime_start > NAMELESS

@@ -1,0 +1,77 @@
+"""Several workers of one search on this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from pathlib import Path
+
+from ldstyle.benchmark.local import available_cores
+from ldstyle.benchmark.search import SearchConfig, print_line, take_part
+
+INTERRUPTED = 130
+
+
+def run_search(config: SearchConfig, *, workers: int = 1) -> Path:
+    """Run a search, or go on with one, by ``workers`` processes that share the cores.
+
+    Returns:
+        The file of the selected settings.
+
+    Raises:
+        ChildProcessError: A worker ended before the search did; the others have gone on without it.
+        KeyboardInterrupt: The search was stopped; nothing that was finished is lost.
+    """
+    if workers < 1:
+        raise ValueError(f"A search needs at least one worker; got {workers}.")
+    if workers > 1:
+        _run_workers(config, workers)
+    # All trials are spent now; this reads them and writes the result.
+    return take_part(config)
+
+
+def _run_workers(config: SearchConfig, workers: int) -> None:
+    # Forking a process that runs threads, as torch does, can hang the child.
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, available_cores() // workers)
+    processes = [context.Process(target=_serve, args=(config, threads), daemon=True) for _ in range(workers)]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    except KeyboardInterrupt:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+        raise
+    codes = [process.exitcode for process in processes]
+    if INTERRUPTED in codes:
+        raise KeyboardInterrupt
+    if any(codes):
+        raise ChildProcessError(f"Workers ended with exit codes {codes}. Run the same command again to go on.")
+
+
+def _serve(config: SearchConfig, threads: int) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        take_part(config)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (ValueError, TypeError, OSError) as error:
+        print_line(f"error: {error}")
+        sys.exit(2)
+
+
+def _end_with_parent() -> None:
+    """End this process with its parent, lest it goes on unseen when the parent was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
