@@ -26,6 +26,7 @@ RANKS = {
     "nn": 4,
     "training": 5,
     "benchmark": 6,
+    "deploy": 6,
     "report": 7,
     "cli": 8,
 }

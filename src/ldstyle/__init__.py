@@ -1,8 +1,12 @@
 """Label-decoupled style augmentation for domain generalization in multi-label image classification.
 
 The five lines: build a backbone, choose a style, ``attach`` it, call ``net(images, context)`` while training, and save
-``net.backbone``.
+``net.backbone``. A finished run is used by ``load(path).predict(images)``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from ldstyle import functional
 from ldstyle.config import (
@@ -19,6 +23,9 @@ from ldstyle.config import (
 )
 from ldstyle.nn import InsertionPoint, StyledNet, attach, insertion_points
 from ldstyle.nouns import Moments, StyleContext, StyledOutput
+
+if TYPE_CHECKING:
+    from ldstyle.deploy.classifier import load
 
 __all__ = [
     "CSUConfig",
@@ -39,4 +46,13 @@ __all__ = [
     "attach",
     "functional",
     "insertion_points",
+    "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load":  # on use only: importing the package loads torch and numpy, and nothing more
+        from ldstyle.deploy.classifier import load
+
+        return load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,44 @@
+"""Options that the commands using a trained model share."""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+
+def add_images(parser: argparse.ArgumentParser) -> None:
+    """Add the model and the images."""
+    parser.add_argument("model", help="run folder, or its model.json or model.safetensors")
+    parser.add_argument(
+        "images", nargs="+", help="files, folders, patterns such as 'tiles/**/*.png', '-' for a list on standard input"
+    )
+
+
+def add_computing(parser: argparse.ArgumentParser, *, batch_size: int = 32, workers: bool = True) -> None:
+    """Add how to compute."""
+    parser.add_argument("--batch-size", type=positive, default=batch_size, help="images at once (default: %(default)s)")
+    if workers:
+        parser.add_argument("--workers", type=positive, help="threads that read images (default: one per core)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, mps, ... (default: cuda if there is one)")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def device_of(arguments: argparse.Namespace) -> torch.device:
+    """Return the device that was asked for."""
+    if arguments.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(arguments.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device must be a device that is there; got {arguments.device!r} ({error}).") from error
+    return device
+
+
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
+    return number

@@ -1,0 +1,1 @@
+"""Using a trained model: prediction, explanation, export, and maps of whole scenes."""

@@ -1,0 +1,198 @@
+"""A trained model that takes images as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from ldstyle.data.augment import Augmentation
+from ldstyle.data.decode import decode
+from ldstyle.nn.layout import logits_of
+from ldstyle.training.model_file import LoadedModel, load_model
+from ldstyle.training.scoring import evaluating, probabilities
+
+Picture: TypeAlias = str | PathLike[str] | Image.Image | NDArray[np.uint8] | Tensor
+"""A file, a Pillow image in RGB, an array (H, W, 3) uint8, or a tensor (3, H, W), uint8 or in [0, 1]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a model says about N images.
+
+    Attributes:
+        probabilities: (N, L) float64.
+        present: True where a probability reaches its label's threshold, (N, L) bool.
+        vocabulary: Names of the L labels.
+    """
+
+    probabilities: Tensor
+    present: Tensor
+    vocabulary: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[tuple[str, ...]]:
+        """The names of the labels found in each image."""
+        return [tuple(name for name, found in zip(self.vocabulary, row, strict=True) if found) for row in self.present]
+
+
+class Classifier(nn.Module):
+    """A plain backbone with its preprocessing, vocabulary and thresholds.
+
+    Args:
+        model: A model read from disk.
+
+    Attributes:
+        backbone: The network itself, normalised images in and logits out.
+        model: Everything known about it.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__()
+        self.backbone = model.backbone
+        self.model = model
+        self._augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
+        self.eval()
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Names of the L labels."""
+        return self.model.vocabulary
+
+    @property
+    def thresholds(self) -> Tensor:
+        """A label is predicted where its probability reaches this, (L,) float64."""
+        return self.model.thresholds
+
+    @property
+    def size(self) -> int:
+        """Height and width of the images the network takes."""
+        return self.model.size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is; move it with ``to()``."""
+        return next(self.backbone.parameters()).device
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute logits, (B, L), of images (B, 3, H, W), uint8 or floating point in [0, 1], on its device."""
+        return logits_of(self.backbone(self.normalise(images)))
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Turn images (B, 3, H, W), uint8 or floating point in [0, 1], into what the backbone takes."""
+        if images.dtype == torch.uint8:
+            return self._augmentation.normalise(images)
+        mean, std = (torch.tensor(values).to(images).view(3, 1, 1) for values in self._statistics)
+        return (images - mean) / std
+
+    def predict(self, images: Picture | Sequence[Picture], *, batch_size: int = 32) -> Prediction:
+        """Predict the labels of images of any size; they are resized to the square the network takes.
+
+        Files, Pillow images and arrays are resized as in training; tensors with antialiased bilinear interpolation
+        too, which differs from it by rounding.
+
+        Args:
+            images: One image or several; a tensor (B, 3, H, W) is B images.
+            batch_size: How many to compute at once.
+
+        Returns:
+            Probabilities and labels on the CPU, in the order of the images.
+        """
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
+        logits = []
+        with evaluating(self), torch.inference_mode():
+            for batch in _batches(images, size=self.size, batch_size=batch_size):
+                logits.append(self(batch.to(self.device, non_blocking=True)).float())
+        return self.judge(torch.cat(logits).cpu() if logits else torch.empty(0, len(self.vocabulary)))
+
+    def judge(self, logits: Tensor) -> Prediction:
+        """Turn logits, (N, L), into probabilities and labels."""
+        scores = probabilities(logits)
+        return Prediction(scores, scores >= self.thresholds, self.vocabulary)
+
+    @property
+    def _statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return self.model.preprocessing.mean, self.model.preprocessing.std
+
+
+def load(path: str | PathLike[str]) -> Classifier:
+    """Load a trained model for prediction; nothing in its files can run code.
+
+    Args:
+        path: A run folder, or its ``model.json`` or ``model.safetensors``.
+
+    Raises:
+        FileNotFoundError: One of the two files is missing.
+        ValueError: A file is damaged, changed, foreign, or of a newer version.
+    """
+    return Classifier(load_model(Path(path)))
+
+
+def _batches(images: Picture | Sequence[Picture], *, size: int, batch_size: int) -> Iterator[Tensor]:
+    """Yield batches of squares, (B, 3, S, S), each of one dtype."""
+    if isinstance(images, Tensor) and images.ndim == 4:
+        pictures: Sequence[Picture] = list(images)
+    elif isinstance(images, str | PathLike | Image.Image | np.ndarray | Tensor):
+        pictures = [images]
+    else:
+        pictures = images
+    for start in range(0, len(pictures), batch_size):
+        squares = [_square(picture, size) for picture in pictures[start : start + batch_size]]
+        if len({square.dtype for square in squares}) > 1:
+            squares = [square / 255 if square.dtype == torch.uint8 else square.float() for square in squares]
+        yield torch.stack(squares)
+
+
+def _square(picture: Picture, size: int) -> Tensor:
+    match picture:
+        case Tensor():
+            return _resized(_checked(picture), size)
+        case Image.Image():
+            if picture.mode != "RGB":
+                raise ValueError(f"A Pillow image must be RGB; got mode {picture.mode!r}. Use image.convert('RGB').")
+            image = picture
+        case np.ndarray():
+            if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+                raise ValueError(
+                    f"An array must be (H, W, 3) uint8; got {picture.shape} {picture.dtype}. For (3, H, W) pass a "
+                    "tensor."
+                )
+            image = Image.fromarray(picture)
+        case str() | PathLike():
+            return torch.from_numpy(decode(Path(picture), size))
+        case other:
+            raise TypeError(f"An image must be a file, Pillow image, array or tensor; got {type(other).__name__}.")
+    if image.size != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
+def _checked(image: Tensor) -> Tensor:
+    if image.ndim != 3 or image.shape[0] != 3:
+        raise ValueError(f"A tensor must be (3, H, W) or (B, 3, H, W); got {tuple(image.shape)}.")
+    if image.dtype == torch.uint8:
+        return image
+    if not image.is_floating_point() or not bool(((image >= 0) & (image <= 1)).all()):
+        raise ValueError(
+            f"A tensor must be uint8, or floating point in [0, 1]; got {image.dtype} in "
+            f"[{image.min().item():g}, {image.max().item():g}]. Do not normalise it first."
+        )
+    return image
+
+
+def _resized(image: Tensor, size: int) -> Tensor:
+    if image.shape[1:] == (size, size):
+        return image
+    pixels = image[None].float()
+    result = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True, align_corners=False)[0]
+    return result.round().clamp(0, 255).to(torch.uint8) if image.dtype == torch.uint8 else result.clamp(0, 1)

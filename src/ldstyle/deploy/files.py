@@ -1,0 +1,133 @@
+"""Prediction of image files, decoded by threads while the network computes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ldstyle.data.decode import decode
+from ldstyle.data.tables import Progress
+from ldstyle.deploy.classifier import Classifier, Prediction
+from ldstyle.deploy.read_ahead import read_ahead
+from ldstyle.nn import InsertionPoint
+from ldstyle.training.scoring import evaluating
+from ldstyle.training.style_statistics import logits_and_style
+
+_LISTED = 20
+_AHEAD = 2  # batches that wait; more would only cost memory
+
+Read: TypeAlias = NDArray[np.uint8] | str
+"""The pixels of an image, (3, S, S), or why there are none."""
+
+
+@dataclass(frozen=True, eq=False)
+class FilePredictions:
+    """Predictions of the images that could be read.
+
+    Attributes:
+        paths: The N images.
+        prediction: What the model says about them.
+        style: Their style, (N, F), if it was asked for.
+        problems: Why each of the other images could not be read.
+    """
+
+    paths: tuple[Path, ...]
+    prediction: Prediction
+    style: Tensor | None
+    problems: tuple[str, ...]
+
+
+def predict_files(
+    classifier: Classifier,
+    paths: Sequence[Path],
+    *,
+    batch_size: int = 32,
+    workers: int | None = None,
+    skip_bad: bool = False,
+    style_points: Sequence[InsertionPoint] = (),
+    progress: Progress | None = None,
+) -> FilePredictions:
+    """Predict the labels of image files.
+
+    Args:
+        classifier: The model.
+        paths: Image files.
+        batch_size: How many to compute at once.
+        workers: Threads that decode; by default one per core.
+        skip_bad: Leave out images that cannot be read instead of failing.
+        style_points: Where to read the style of the images; nowhere by default.
+        progress: Told of each batch.
+
+    Raises:
+        ValueError: An image cannot be read and ``skip_bad`` is false; all such images are found and the first ones
+            named. Or no image can be read at all.
+    """
+    problems: list[str] = []
+    kept: list[Path] = []
+    logits: list[Tensor] = []
+    styles: list[Tensor] = []
+    done = 0
+    with evaluating(classifier), torch.inference_mode():
+        for batch, pixels, wrong in _read(paths, classifier.size, batch_size, workers or os.cpu_count() or 1):
+            problems += wrong
+            done += len(batch) + len(wrong)
+            # After a problem the rest is only read, so that all problems are named at once.
+            if pixels is not None and (skip_bad or not problems):
+                images = classifier.normalise(torch.from_numpy(pixels).to(classifier.device, non_blocking=True))
+                batch_logits, batch_styles = logits_and_style(classifier.backbone, style_points, images)
+                logits.append(batch_logits.float())
+                styles.append(batch_styles)
+                kept += batch
+            if progress is not None:
+                progress(done, len(paths), "images")
+    if problems and not skip_bad:
+        raise ValueError(f"{_listed(problems)} Mend or remove them, or leave them out with --skip-bad.")
+    if not kept:
+        raise ValueError(f"At least one image must be readable; none is. {_listed(problems)}")
+    prediction = classifier.judge(torch.cat(logits).cpu())
+    return FilePredictions(tuple(kept), prediction, torch.cat(styles).cpu() if style_points else None, tuple(problems))
+
+
+def _read(
+    paths: Sequence[Path], size: int, batch_size: int, workers: int
+) -> Iterator[tuple[list[Path], NDArray[np.uint8] | None, list[str]]]:
+    """Yield batches of readable images with their pixels, and the problems met on the way."""
+
+    def read(path: Path) -> Read:
+        try:
+            return decode(path, size)
+        except (ValueError, OSError) as error:
+            return str(error)
+
+    batch: list[Path] = []
+    pixels = np.empty((batch_size, 3, size, size), dtype=np.uint8)
+    problems: list[str] = []
+    reads = read_ahead(read, paths, workers=workers, ahead=_AHEAD * batch_size)
+    for path, result in zip(paths, reads, strict=True):
+        if isinstance(result, str):
+            problems.append(result)
+            continue
+        pixels[len(batch)] = result
+        batch.append(path)
+        if len(batch) == batch_size:
+            yield batch, pixels, problems
+            batch, problems = [], []
+            pixels = np.empty_like(pixels)
+    if batch or problems:
+        yield batch, pixels[: len(batch)] if batch else None, problems
+
+
+def _listed(problems: Sequence[str]) -> str:
+    rest = len(problems) - _LISTED
+    more = [f"  and {rest} more"] if rest > 0 else []
+    lines = "\n".join([*(f"  {problem}" for problem in problems[:_LISTED]), *more])
+    noun = "image" if len(problems) == 1 else "images"
+    return f"{len(problems)} {noun} cannot be read:\n{lines}\n"
