@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -38,13 +37,12 @@ def trials_of(config: SearchConfig, phase: str = "shared") -> list[optuna.trial.
 
 
 if __name__ == "__main__":
-    folder, url, hang_in_fold = Path(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
     calls = 0
 
     def slow_score(config: RunConfig, fold: SourceFold) -> float:
         global calls
         calls += 1
-        time.sleep(600 if calls == hang_in_fold else 0.02)
+        time.sleep(600 if calls == HANG_IN_FOLD else 0.02)  # noqa: F821 - given by whoever runs the script
         return cheap_score(config, fold)
 
-    take_part(cheap_search(folder, storage=url, shared_trials=12), score=slow_score)
+    take_part(cheap_search(FOLDER, storage=URL, shared_trials=12), score=slow_score)  # noqa: F821

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import multiprocessing
+import runpy
 import time
 from pathlib import Path
 
@@ -26,11 +25,13 @@ from ldstyle.benchmark.search_storage import (
     reclaim,
     signed_in,
 )
+from ldstyle.benchmark.search_workers import PRELOADED
 from ldstyle.data.splits import leave_one_source_out
 
 from .searching import cheap_score, cheap_search, trials_of
 
 SCRIPT = Path(__file__).with_name("searching.py")
+PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def quietly(_line: str) -> None:
@@ -296,20 +297,24 @@ def test_a_journal_torn_by_a_crash_loses_its_last_line_only(tmp_path):
 
 
 def start(folder, url, hang_in_fold):
-    command = [sys.executable, str(SCRIPT), str(folder), url or "", str(hang_in_fold)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=SCRIPT.parents[1])
+    """Start a worker in a process that has its imports already: it is forked from a server that has them."""
+    PROCESSES.set_forkserver_preload(PRELOADED)
+    arguments = {"FOLDER": folder, "URL": url, "HANG_IN_FOLD": hang_in_fold}
+    process = PROCESSES.Process(target=runpy.run_path, args=(str(SCRIPT), arguments, "__main__"))
+    process.start()
+    return process
 
 
 def wait_for_spent(config, count, process):
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and process.is_alive():
         try:
             if sum(map(is_spent, trials_of(config))) >= count:
                 return
         except KeyError:
             pass
         time.sleep(0.2)
-    raise AssertionError(f"{count} trials were not reached: {process.communicate(timeout=1)[1]}")
+    raise AssertionError(f"{count} trials were not reached; the worker's exit code is {process.exitcode}")
 
 
 @pytest.mark.parametrize("kind", ["journal", "sqlite"])
@@ -318,13 +323,13 @@ def test_processes_share_a_study_and_lose_no_finished_trial_when_one_is_killed(t
     config = cheap_search(tmp_path, storage=url, shared_trials=12)
     first = start(tmp_path, url, 8)  # hangs in the second fold of its fourth trial
     wait_for_spent(config, 3, first)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
+    first.kill()
+    first.join()
     finished = {trial.number: trial.value for trial in trials_of(config) if is_spent(trial)}
     others = [start(tmp_path, url, 0) for _ in range(2)]
     for process in others:
-        assert process.wait(timeout=60) == 0, process.stderr.read()
-        process.stderr.close()
+        process.join(timeout=60)
+        assert process.exitcode == 0
     trials = trials_of(config)
     assert {number: trials[number].value for number in finished} == finished
     assert sum(map(is_spent, trials)) == 12

@@ -12,6 +12,8 @@ from ldstyle.benchmark.local import available_cores
 from ldstyle.benchmark.search import SearchConfig, print_line, take_part
 
 INTERRUPTED = 130
+PRELOADED = ["ldstyle.benchmark.search", "ldstyle.training.loop", "timm"]
+"""What all workers import, once for all of them."""
 
 
 def run_search(config: SearchConfig, *, workers: int = 1) -> Path:
@@ -33,8 +35,9 @@ def run_search(config: SearchConfig, *, workers: int = 1) -> Path:
 
 
 def _run_workers(config: SearchConfig, workers: int) -> None:
-    # Forking a process that runs threads, as torch does, can hang the child.
-    context = multiprocessing.get_context("spawn")
+    # Forking a process that runs threads, as torch does, can hang the child; a server that has only imported does not.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     threads = max(1, available_cores() // workers)
     processes = [context.Process(target=_serve, args=(config, threads), daemon=True) for _ in range(workers)]
     try:

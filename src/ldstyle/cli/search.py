@@ -22,6 +22,8 @@ INTERRUPTED = 130
 def main(argv: Sequence[str]) -> int:
     """Run ``ldstyle search`` and return its exit code: 0, or 130 if it was stopped on request."""
     arguments = _parser().parse_args(argv)
+    if arguments.workers < 1:
+        raise ValueError(f"A search needs at least one worker; got {arguments.workers}.")
     config = read_config(arguments)
     from ldstyle.benchmark.places import prepare_place
     from ldstyle.benchmark.search_cost import estimate_cost
