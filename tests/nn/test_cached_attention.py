@@ -68,7 +68,7 @@ class TestCachedMaps:
         present = torch.ones(SAMPLES, LABELS, dtype=torch.bool)
         images = make_images(SAMPLES)
         net.backbone.head.weight.data.abs_()
-        net.backbone.head.bias.data -= net.backbone(images).median(dim=0).values.detach()
+        net.backbone.head.bias.data -= net.backbone(images).detach().sort(dim=0).values[19:21].mean(dim=0)
         net.refresh((images[i : i + 7], present[i : i + 7], torch.arange(SAMPLES)[i : i + 7]) for i in range(0, 40, 7))
         assert net.training
         found = net.backbone(images).sigmoid() >= 0.5
