@@ -184,13 +184,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             table.path(row).read_bytes()
         used = len(table) // BATCH * BATCH
         difference = same_pixels(table, arguments.size, cache_dir=Path(folder) / "cache")
-        print(
-            f"{len(table)} files ({what}) to {arguments.size} px, batches of {BATCH}, {arguments.rounds} rounds, ",
-            end="",
-        )
-        print(
-            f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}. Largest difference of pixels: {difference:.1g}"
-        )
+        print(f"{len(table)} files ({what}) to {arguments.size} px, batches of {BATCH}, {arguments.rounds} rounds,")
+        print(f"{torch.get_num_threads()} threads, load of the machine {os.getloadavg()[0]:.1f}.")
+        print(f"Without augmentation, pixels differ by at most {difference:.1g}.")
         for augment in (True, False):
             print(f"\n{'Flips, jitter' if augment else 'No augmentation'}, normalisation:\n")
             print(report(measure(table, arguments.size, augment=augment, rounds=arguments.rounds), used))

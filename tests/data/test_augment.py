@@ -162,7 +162,8 @@ def _augment_in_child(results):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-def test_a_forked_process_has_workers_of_its_own():
+def test_a_forked_process_has_workers_of_its_own(monkeypatch):
+    monkeypatch.setattr(augment, "_PIXELS_IN_WORK", 2 * 10 * 14)  # several parts, so that workers are needed
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)

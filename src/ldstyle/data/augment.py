@@ -32,7 +32,7 @@ MAX_HUE = 1 / 6
 """Bound on the shift of the hue, as a share of the full circle."""
 
 # On the CPU so many pixels are in work at a time per core: the thirty passes of the jitter then stay in its cache.
-_PIXELS_IN_WORK = 1 << 15
+_PIXELS_IN_WORK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Augmentation:
         result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
 
         def augment(part: slice, pixels: Tensor, scratch: Tensor) -> None:
-            pixels.copy_(flip_images(images[part], draws.flips[part]))
+            flip_images(images[part], draws.flips[part], out=pixels)
             _jitter(pixels, factors[:, part], order, scratch)
             torch.mul(pixels, scale, out=result[part]).add_(shift)
 
@@ -131,22 +131,21 @@ class Augmentation:
         """Normalise (B, 3, H, W) uint8 images as they are, for evaluation."""
         _check_images(images, len(images))
         scale, shift = self._normaliser(images.device)
-        return images.float().mul_(scale).add_(shift)
+        result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
+        _for_each_part(images, lambda part, *_: result[part].copy_(images[part]).mul_(scale).add_(shift))
+        return result
 
     def _normaliser(self, device: torch.device) -> tuple[Tensor, Tensor]:
         mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (self.mean, self.std))
         return 1 / (WHITE * std), -mean / std
 
 
-def flip_images(images: Tensor, flips: Tensor) -> Tensor:
-    """Flip each (3, H, W) image horizontally and vertically as ``flips`` (B, 2) says."""
-    kind = flips[:, 0] + 2 * flips[:, 1]
-    order = kind.argsort(stable=True)
-    sizes = kind.bincount(minlength=4).tolist()
-    # Sorted by kind, each flip is one call; index_select is the fast gather on every device, scatters are not.
-    plain, horizontal, vertical, both = images.index_select(0, order.to(images.device)).split(sizes)
-    flipped = torch.cat((plain, horizontal.flip(3), vertical.flip(2), both.flip(2, 3)))
-    return flipped.index_select(0, order.argsort().to(images.device))
+def flip_images(images: Tensor, flips: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Flip each (3, H, W) image horizontally and vertically as ``flips`` (B, 2) says, into ``out`` if given."""
+    result = torch.empty_like(images) if out is None else out
+    for image, place, (horizontal, vertical) in zip(images, result, flips.tolist(), strict=True):
+        place.copy_(image.flip([2] * horizontal + [1] * vertical) if horizontal or vertical else image)
+    return result
 
 
 def draw_photometric(count: int, generator: np.random.Generator) -> Tensor:
@@ -202,28 +201,42 @@ def _jitter(pixels: Tensor, factors: Tensor, order: Iterable[int], scratch: Tens
                 shift_hue(pixels, factors[3], scratch)
 
 
-def _for_each_part(images: Tensor, function: Callable[[slice, Tensor, Tensor], None]) -> None:
+def _for_each_part(images: Tensor, function: Callable[[slice, Tensor, Tensor], object]) -> None:
     """Call ``function(part, pixels, scratch)`` for parts of a batch, with (n, 3, H, W) and (6, n, H, W) to work in.
 
-    On the CPU the parts are small and go to threads that run one torch operation each: against operations that are
-    spread over all cores one after the other, this saves waiting for the slowest core at the end of each, which on a
-    busy machine is most of the time.
+    On the CPU the parts are small and go to threads that run one torch operation each. Operations that are spread over
+    all cores, one after the other, would wait for the slowest core at the end of each; on a busy machine that is most
+    of the time.
     """
-    count, channels, height, width = images.shape
-    threads = torch.get_num_threads() if images.device.type == "cpu" else 1
-    at_once = max(1, _PIXELS_IN_WORK // (height * width)) if images.device.type == "cpu" else max(1, count)
+    count, _, height, width = images.shape
+    on_cpu = images.device.type == "cpu"
+    at_once = max(1, _PIXELS_IN_WORK // (height * width) if on_cpu else count)
     parts = [slice(start, min(start + at_once, count)) for start in range(0, count, at_once)]
-    memory = threading.local()
+    threads = min(torch.get_num_threads(), len(parts)) if on_cpu else 1
 
     def run(part: slice) -> None:
-        if not hasattr(memory, "pixels"):
-            memory.pixels = torch.empty(at_once, channels, height, width, device=images.device)
-            memory.scratch = torch.empty(SCRATCH_PLANES, at_once, height, width, device=images.device)
-        function(part, memory.pixels[: part.stop - part.start], memory.scratch)
+        pixels, scratch = _memory(at_once, height, width, images.device)
+        function(part, pixels[: part.stop - part.start], scratch)
 
-    # The workers of a parent process are not there after a fork, hence the process id.
-    for _ in _workers(threads, os.getpid()).map(run, parts) if threads > 1 else map(run, parts):
-        pass
+    if threads > 1:
+        # The workers of a parent process are not there after a fork, hence the process id.
+        list(_workers(torch.get_num_threads(), os.getpid()).map(run, parts))
+    else:
+        for part in parts:
+            run(part)
+
+
+def _memory(count: int, height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return memory to work in, the same for each call of a thread, for new pages cost as much as the work itself."""
+    kept: Tensor | None = getattr(_of_thread, "memory", None)
+    planes = (3 + SCRATCH_PLANES) * count
+    if kept is None or kept.shape != (planes, height, width) or kept.device != device:
+        _of_thread.memory = kept = torch.empty(planes, height, width, device=device)
+    pixels, scratch = kept.split((3 * count, SCRATCH_PLANES * count))
+    return pixels.view(count, 3, height, width), scratch.view(SCRATCH_PLANES, count, height, width)
+
+
+_of_thread = threading.local()
 
 
 @cache

@@ -7,6 +7,8 @@ operations take about ten times as long, nearly all of it for the hue.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -30,8 +32,9 @@ def scale_brightness(pixels: Tensor, factor: Tensor) -> None:
 
 def scale_contrast(pixels: Tensor, factor: Tensor) -> None:
     """Blend each image with its mean luma; arguments as in :func:`scale_brightness`."""
-    luma = (pixels.mean((2, 3)) * pixels.new_tensor(GRAY)).sum(1)  # (B,)
-    pixels.mul_(factor[:, None, None, None]).add_(((1 - factor) * luma)[:, None, None, None]).clamp_(0, WHITE)
+    _, gray = _matrices(pixels.device)
+    luma = (pixels.mean((2, 3)) * gray[0]).sum(1)  # (B,)
+    pixels.mul_(factor[:, None, None, None]).add_((luma - factor * luma)[:, None, None, None]).clamp_(0, WHITE)
 
 
 def scale_saturation(pixels: Tensor, factor: Tensor, scratch: Tensor) -> None:
@@ -42,8 +45,8 @@ def scale_saturation(pixels: Tensor, factor: Tensor, scratch: Tensor) -> None:
         factor: Multiplier of each image, (B,), not negative.
         scratch: Memory to work in, at least (6, B, H, W) float32.
     """
-    own = factor[:, None, None] * torch.eye(3, device=pixels.device)
-    blend = own + (1 - factor)[:, None, None] * pixels.new_tensor(GRAY)  # (B, 3, 3): channels to channels
+    same, gray = _matrices(pixels.device)
+    blend = torch.lerp(gray, same, factor[:, None, None])  # (B, 3, 3): channels to channels
     blended = scratch.view(-1)[: pixels.numel()].view_as(pixels)
     torch.bmm(blend, pixels.flatten(2), out=blended.flatten(2))
     torch.clamp(blended, 0, WHITE, out=pixels)
@@ -73,7 +76,13 @@ def shift_hue(pixels: Tensor, shift: Tensor, scratch: Tensor) -> None:
     torch.maximum(largest, blue, out=largest)
     for channel, (before, after) in enumerate(((blue, green), (red, blue), (green, red))):
         torch.sub(before, after, out=side[:, channel])
-    torch.add(middle.neg_()[:, None], pixels, alpha=2, out=pixels)
+    torch.lerp(middle[:, None], pixels, 2.0, out=pixels)  # 2x - d in one pass
     step = torch.sub(largest, least, out=middle).mul_(6 * shift[:, None, None])
     pixels.addcmul_(side.sign_(), step[:, None])
     torch.clamp(pixels, least[:, None], largest[:, None], out=pixels)
+
+
+@cache
+def _matrices(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the (3, 3) matrices that keep the channels, and that make each of them luma."""
+    return torch.eye(3, device=device), torch.tensor([GRAY] * 3, device=device)
