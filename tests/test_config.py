@@ -111,3 +111,8 @@ def test_six_variants_are_three_operators_times_two_attention_sources():
         for attention in (LLAMConfig(), GradCamConfig())
     }
     assert len(variants) == 6
+
+
+def test_online_maps_need_batches_that_no_module_touched():
+    with pytest.raises(ValueError, match="gate_prob must be below 1 with refresh = 'online'"):
+        LabelDecoupledConfig(attention=GradCamConfig(refresh="online"), gate_prob=1.0)

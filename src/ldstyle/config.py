@@ -187,6 +187,9 @@ class LabelDecoupledConfig:
             _require(self.background in presets, f"background must be a number or one of {presets}", self.background)
         else:
             _require(self.background >= 0, "background must not be negative", self.background)
+        if isinstance(self.attention, GradCamConfig) and self.attention.refresh == "online":
+            rule = "gate_prob must be below 1 with refresh = 'online', which learns from batches that no module touched"
+            _require(self.gate_prob < 1, rule, self.gate_prob)
         _require(self.max_gain >= 1, "max_gain must be at least 1", self.max_gain)
         _require(self.bank_size >= 0, "bank_size must not be negative", self.bank_size)
         if self.bank_size and not isinstance(self.operator, MixStyleConfig):

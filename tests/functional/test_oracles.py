@@ -186,3 +186,11 @@ def test_objective(case, masked):
     actual = LF.objective(output, case.present, diversity_weight=0.3, known=known)
     inputs = arrays(case.common, case.present)
     close(actual, oracles.objective(*inputs, 0.4, 0.3, None if known is None else known.numpy()))
+
+
+def test_equal_attention_is_ranked_by_place():
+    feats = torch.arange(12.0).view(1, 1, 3, 4).repeat(2, 1, 1, 1)
+    feats[1] += 100
+    attn = torch.full((2, 1, 3, 4), 1 / 12)
+    mixed = LF.mix_topk_values(feats, attn, torch.tensor([1, 0]), torch.zeros(2, 1), top_ratio=0.5, background=0.0)
+    assert torch.equal(mixed[0].flatten(), torch.cat([torch.arange(6.0) + 100, torch.arange(6.0, 12.0)]))

@@ -81,7 +81,8 @@ def _plan(
     whole = torch.zeros_like(lam, dtype=torch.bool) if whole_map is None else whole_map.to(lam.device)
     active = lam < 1
     # One ranking serves both sides of every pair; ascending places make the later sort stable by position.
-    ranked = attn.flatten(2).topk(top, dim=-1, sorted=False).indices.sort(dim=-1).values  # (B, L, K)
+    # Equal attention goes by place, on every device alike: a cached map may have fewer than K positive places.
+    ranked = stable_order(-attn.flatten(2))[..., :top].sort(dim=-1).values  # (B, L, K)
     everywhere = torch.arange(places, device=attn.device)
     part = max(1, batch // 8)
     for full in (False, True):
