@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def test_the_run_folder_holds_what_is_promised(scenes: Path, tmp_path: Path) -> 
     argv += ["--backbone.name", "test_resnet", "--backbone.weights", "none", "--optimizer.epochs", "1"]
     argv += ["--optimizer.batch_size", "8", "--optimizer.steps_per_epoch", "1"]
     assert main(argv) == 0
-    names = {name for name in os.listdir(tmp_path / "run") if not name.startswith(".")}
+    names = {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")}
     files = {"config.yaml", "metrics.jsonl", "predictions.safetensors", "record.json", "model.safetensors"}
     assert names == files | {"model.json", "last.ckpt", "done", "tensorboard"}
     assert len(list((tmp_path / "run" / "tensorboard").glob("events*"))) == 1

@@ -78,15 +78,22 @@ def read_settings(path: Path) -> Settings:
     return settings
 
 
-def merge(below: Settings, above: Settings) -> Settings:
-    """Lay settings over others. Where ``above`` chooses another class, nothing of the class below it remains."""
+def merge(below: Settings, above: Settings, path: str = "") -> Settings:
+    """Lay settings over others. Where ``above`` chooses another class, nothing of the class below it remains.
+
+    Args:
+        below: Settings.
+        above: Those that win.
+        path: Dotted name of the section both are of; '' is the whole.
+    """
     merged = dict(below)
     for key, value in above.items():
-        old = merged.get(key)
-        same = (
-            isinstance(old, dict) and isinstance(value, dict) and value.get("name", old.get("name")) == old.get("name")
-        )
-        merged[key] = merge(old, value) if same and isinstance(old, dict) else value
+        old, inner = merged.get(key), _join(path, key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            other = inner in CHOICES and value.get("name", old.get("name")) != old.get("name")
+            merged[key] = value if other else merge(old, value, inner)
+        else:
+            merged[key] = value
     return merged
 
 

@@ -176,9 +176,12 @@ def plain(net: nn.Module) -> nn.Module:
 def pathway_share(net: nn.Module, epoch: int) -> float | None:
     """Return the share of the per-label path in an epoch; ``None`` for methods that have none.
 
-    Cached attention switches at once, when there are maps; learned and uniform attention follow Eq. 12.
+    Cached attention switches at once, when there are maps; learned and uniform attention follow Eq. 12. Modules that
+    never fire have no path: such a run is ERM, its selection included.
     """
     match net.style if isinstance(net, StyledNet) else None:
+        case LabelDecoupledConfig(gate_prob=0):
+            return None
         case LabelDecoupledConfig(attention=GradCamConfig(), warmup_epochs=warmup):
             assert isinstance(net, StyledNet)
             assert net.cams is not None

@@ -1,0 +1,118 @@
+"""Checkpoints: whole, checked, and never lost."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from ldstyle.training.atomic import replace_text
+from ldstyle.training.checkpoint import LAST, PREVIOUS, load_checkpoint, save_checkpoint
+
+from .runs import same
+
+
+def state(number: int) -> dict[str, object]:
+    return {"number": number, "weights": {"a": torch.arange(100_000.0) + number}, "text": ["x", None, 1.5, True]}
+
+
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """Let writes beyond ``limit`` bytes of a file fail, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_checkpoint_round_trips_and_the_one_before_it_is_kept(tmp_path: Path) -> None:
+    assert load_checkpoint(tmp_path) is None
+    for number in (1, 2, 3):
+        save_checkpoint(tmp_path, state(number))
+        loaded = load_checkpoint(tmp_path)
+        assert loaded is not None
+        assert same(loaded, {"format": 1, **state(number)})
+    assert torch.load(tmp_path / PREVIOUS, weights_only=True)["number"] == 2
+    assert {path.name for path in tmp_path.iterdir()} == {LAST, PREVIOUS}
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "text"])
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_checkpoint(tmp_path, state(1))
+    path = save_checkpoint(tmp_path, state(2))
+    match damage:
+        case "flip":
+            flip_bit(path)
+        case "truncate":
+            path.write_bytes(path.read_bytes()[:-1000])
+        case "empty":
+            path.write_bytes(b"")
+        case _:
+            path.write_text("hello")
+    with caplog.at_level(logging.WARNING):
+        loaded = load_checkpoint(tmp_path)
+    assert loaded is not None
+    assert loaded["number"] == 1
+    assert "last.ckpt' is damaged" in caplog.text
+
+
+def test_a_kill_between_the_two_renames_leaves_the_previous_one(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, state(1))
+    (tmp_path / LAST).rename(tmp_path / PREVIOUS)
+    (tmp_path / f"{LAST}.tmp").write_bytes(b"half of a checkpoint")
+    loaded = load_checkpoint(tmp_path)
+    assert loaded is not None
+    assert loaded["number"] == 1
+
+
+def test_if_none_is_whole_the_run_does_not_start_afresh_by_itself(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, state(1))
+    flip_bit(save_checkpoint(tmp_path, state(2)))
+    flip_bit(tmp_path / PREVIOUS)
+    with pytest.raises(ValueError, match=r"last\.ckpt' is damaged.*previous\.ckpt' is damaged.*to start afresh"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_as_it_was(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, state(1))
+    before = (tmp_path / LAST).read_bytes()
+    with full_disk(100_000), pytest.raises(OSError, match=r"the disk is full\. What was saved before is untouched"):
+        save_checkpoint(tmp_path, state(2))
+    assert (tmp_path / LAST).read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {LAST}
+    with full_disk(10), pytest.raises(OSError, match="the disk is full"):
+        replace_text(tmp_path / "record.json", "x" * 100)
+    assert {path.name for path in tmp_path.iterdir()} == {LAST}
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (print, ("executed",))
+
+    torch.save({"format": 1, "trap": Trap()}, tmp_path / LAST)
+    with pytest.raises(ValueError, match="is not a checkpoint of ldstyle") as caught:
+        load_checkpoint(tmp_path)
+    assert isinstance(caught.value.__cause__, pickle.UnpicklingError)
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
+    torch.save({"format": 99}, tmp_path / LAST)
+    with pytest.raises(ValueError, match=r"must be a checkpoint of format 1; got 99\. Go on with the version"):
+        load_checkpoint(tmp_path)

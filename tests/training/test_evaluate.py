@@ -1,0 +1,80 @@
+"""Evaluation: the plain model on a domain it never saw, against an independent reading of the files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from sklearn.metrics import average_precision_score, f1_score
+
+from ldstyle.training.evaluate import evaluate
+from ldstyle.training.loop import fit
+from ldstyle.training.model_file import load_model
+
+from .runs import SOURCES, TARGET, tiny
+
+
+@pytest.fixture(scope="module")
+def run(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluate") / "run"
+    fit(tiny(scenes, folder, method="ld-efdmix"))
+    return folder
+
+
+def test_scores_equal_those_of_the_files_read_by_hand(run: Path, scenes: Path) -> None:
+    result = evaluate(run, domain=TARGET)
+    model = load_model(run)
+    rows = list(csv.DictReader((scenes / TARGET / "labels.csv").read_text().splitlines()))
+    truth = np.array([[int(row[label]) for label in model.vocabulary] for row in rows])
+    images = np.stack([np.asarray(Image.open(scenes / TARGET / row["path"]).convert("RGB")) for row in rows])
+    scaled = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (model.preprocessing.mean, model.preprocessing.std))
+    with torch.no_grad():
+        scores = model.backbone(((scaled - mean) / std).float()).double().sigmoid().numpy()
+    expected = {
+        label: average_precision_score(truth[:, i], scores[:, i]) if truth[:, i].any() else None
+        for i, label in enumerate(model.vocabulary)
+    }
+    whole = result["scores"]["all"]
+    assert whole["ap"] == {label: value and pytest.approx(value, abs=1e-6) for label, value in expected.items()}
+    found = [value for value in expected.values() if value is not None]
+    assert whole["map"] == pytest.approx(np.mean(found), abs=1e-6)
+    predicted = scores >= model.thresholds.numpy()
+    assert whole["of1"] == pytest.approx(f1_score(truth.ravel(), predicted.ravel()), abs=1e-6)
+    assert json.loads((run / "evaluations" / f"{TARGET}.json").read_text()) == result
+    stored = load_file(run / f"predictions-{TARGET}.safetensors")
+    torch.testing.assert_close(stored[f"all/{TARGET}/scores"], torch.from_numpy(scores), atol=1e-6, rtol=1e-5)
+    assert np.array_equal(stored[f"all/{TARGET}/labels"].numpy(), truth)
+
+
+def test_the_test_part_is_the_splits(run: Path) -> None:
+    result = evaluate(run, domain=TARGET)
+    assert (result["scores"]["test"]["n"], result["scores"]["all"]["n"]) == (3, 30)
+    assert 0 < result["localization"]["mean"]["pointing_chance"] < 1
+
+
+def test_a_source_has_no_score_on_what_it_was_trained_on(run: Path) -> None:
+    record = json.loads((run / "record.json").read_text())
+    result = evaluate(run, domain=SOURCES[0])
+    assert result["scores"]["all"] is None
+    assert result["split_digest"] == record["splits"][SOURCES[0]]
+    table = record["scores"]["source_test"]["tables"][SOURCES[0]]
+    assert result["scores"]["test"] == {
+        name: pytest.approx(value, abs=1e-6) if isinstance(value, float) else value for name, value in table.items()
+    } | {"ap": {label: value and pytest.approx(value, abs=1e-6) for label, value in table["ap"].items()}}
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"is not a finished run\. Finish it by `ldstyle train`"):
+        evaluate(tmp_path, domain=TARGET)
+
+
+def test_an_unknown_domain_is_named_with_its_neighbour(run: Path) -> None:
+    with pytest.raises(ValueError, match=r"There is no domain 'regoin'\. Did you mean 'region'\?"):
+        evaluate(run, domain="regoin")

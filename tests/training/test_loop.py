@@ -1,0 +1,233 @@
+"""The loop: it learns, it is a function of its seed, and it stops before it does harm."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+import ldstyle.training.loop as loop
+from ldstyle.data.synthetic import write_scenes
+from ldstyle.training.config import OptimizerConfig
+from ldstyle.training.loop import fit, set_learning_rates
+from ldstyle.training.record import RunRecord
+from ldstyle.training.settings import load_config
+
+from .runs import SOURCES, at, metrics, same, tiny, weights
+
+
+def kept(record: RunRecord) -> dict[str, object]:
+    """A record without what differs between equal runs."""
+    content = asdict(record)
+    del content["wall_seconds"], content["peak_memory_mb"], content["config"]["out"]
+    return content
+
+
+def test_erm_overfits_sixteen_images(tmp_path: Path) -> None:
+    scenes = write_scenes(tmp_path / "scenes", per_domain=10, size=48, workers=1)
+    optimizer = {"backbone_lr": 5e-3, "head_lr": 5e-3, "batch_size": 16, "epochs": 3, "steps_per_epoch": 25}
+    fit(tiny(scenes, tmp_path / "run", optimizer=optimizer))
+    first, _, last = metrics(tmp_path / "run")
+    assert first["loss"] > 0.2
+    assert last["loss"] < 0.05
+
+
+@pytest.mark.parametrize("method", ["efdmix", "ld-mixstyle", "ld-efdmix-gc"])
+def test_with_a_shut_gate_a_run_is_erm_bit_for_bit(method: str, scenes: Path, tmp_path: Path) -> None:
+    fit(tiny(scenes, tmp_path / "erm"))
+    style: dict[str, object] = {"gate_prob": 0.0}
+    if method == "ld-mixstyle":
+        style["attention"] = {"diversity_weight": 0.0}  # its gradient reaches the backbone whether or not a gate fires
+    fit(tiny(scenes, tmp_path / "shut", method=method, style=style))
+    assert same(weights(tmp_path / "erm"), weights(tmp_path / "shut"))
+    for plain, shut in zip(metrics(tmp_path / "erm"), metrics(tmp_path / "shut"), strict=True):
+        assert {name: shut[name] for name in ("loss", "grad_norm", "validation")} == {
+            name: plain[name] for name in ("loss", "grad_norm", "validation")
+        }
+
+
+def test_the_same_seed_gives_the_same_record_and_leaves_the_callers_stream_alone(scenes: Path, tmp_path: Path) -> None:
+    config = tiny(scenes, tmp_path / "one", method="ld-csu")
+    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002 - must be untouched
+    one = fit(config)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
+    torch.rand(3)
+    two = fit(at(config, tmp_path / "two"))
+    assert kept(one) == kept(two)
+    assert metrics(tmp_path / "one") == metrics(tmp_path / "two")
+    assert same(weights(tmp_path / "one"), weights(tmp_path / "two"))
+    other = fit(replace(at(config, tmp_path / "other"), seed=1))
+    assert other.splits != one.splits
+    assert not same(weights(tmp_path / "one"), weights(tmp_path / "other"))
+
+
+def test_a_finished_run_is_not_run_again(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(scenes, tmp_path / "run", optimizer={"epochs": 1, "steps_per_epoch": 1})
+    record = fit(config)
+    assert load_config(tmp_path / "run" / "config.yaml") == config
+    monkeypatch.setattr(loop, "_train", lambda *_: pytest.fail("trained again"))
+    assert fit(config) == record
+
+
+def test_the_selected_epoch_has_seen_the_per_label_path(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([0.9, 0.8, 0.7, 0.6] * 3)
+    monkeypatch.setattr(loop, "selection_score", lambda _: next(scores))
+    optimizer = {"epochs": 4, "steps_per_epoch": 1}
+    runs = {}
+    for method in ("erm", "ld-efdmix", "ld-efdmix-gc"):
+        style = {"style": {"warmup_epochs": 2 if method == "ld-efdmix-gc" else 1}} if method != "erm" else {}
+        record = fit(tiny(scenes, tmp_path / method, method=method, optimizer=optimizer, **style))
+        runs[method] = (record.selected_epoch, record.selected_warmup_weight)
+    # Learned attention is fully on from epoch 2 W = 2, cached maps from epoch W + 1 = 3.
+    assert runs == {"erm": (1, None), "ld-efdmix": (2, 1.0), "ld-efdmix-gc": (3, 1.0)}
+
+
+def test_patience_ends_a_run(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.5, 0.6, 0.4, 0.3, 0.2])
+    monkeypatch.setattr(loop, "selection_score", lambda _: next(scores))
+    record = fit(tiny(scenes, tmp_path / "run", optimizer={"epochs": 5, "steps_per_epoch": 1, "patience": 2}))
+    assert (record.selected_epoch, record.epochs_run) == (2, 4)
+
+
+def test_the_learning_rates_fall_as_torchs_cosine() -> None:
+    config = OptimizerConfig(backbone_lr=0.3, head_lr=0.9, min_lr=0.01, epochs=7)
+
+    def optimizer() -> torch.optim.Optimizer:
+        layers = nn.Linear(1, 1), nn.Linear(1, 1)
+        rates = (config.backbone_lr, config.head_lr)
+        return torch.optim.SGD(
+            [{"params": layer.parameters(), "lr": lr} for layer, lr in zip(layers, rates, strict=True)]
+        )
+
+    ours, theirs = optimizer(), optimizer()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, T_max=7, eta_min=0.01)
+    for epoch in range(1, 8):
+        set_learning_rates(ours, config, epoch)
+        for group, expected in zip(ours.param_groups, theirs.param_groups, strict=True):
+            assert group["lr"] == pytest.approx(expected["lr"], rel=1e-9)
+        theirs.step()
+        schedule.step()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_checkpoint(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(scenes, tmp_path / "run", checkpoint_minutes=0.0)
+    original, calls = loop.StyledLoss.forward, []
+
+    def diverge(self: loop.StyledLoss, *arguments: object) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        loss, scalars = original(self, *arguments)  # type: ignore[arg-type]
+        calls.append(1)
+        factor = math.nan if len(calls) == 5 else 1.0
+        return loss * factor, {**scalars, "loss": scalars["loss"] * factor}
+
+    monkeypatch.setattr(loop.StyledLoss, "forward", diverge)
+    with pytest.raises(ValueError, match=r"The loss became nan in epoch 2, by step 2\. The last checkpoint in .* kept"):
+        fit(config)
+    state = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
+    assert (state["epoch"], state["step"]) == (2, 1)
+    assert all(value.isfinite().all() for value in state["net"].values())
+    assert not (tmp_path / "run" / "done").exists()
+
+
+def test_unknown_labels_take_no_part(scenes: Path, tmp_path: Path) -> None:
+    root = tmp_path / "scenes"
+    for domain in SOURCES:
+        (root / domain).mkdir(parents=True)
+        (root / domain / "images").symlink_to(scenes / domain / "images")
+        (root / domain / "masks").symlink_to(scenes / domain / "masks")
+        header, *rows = (scenes / domain / "labels.csv").read_text().splitlines()
+        at_ship = header.split(",").index("ship")
+        cells = [row.split(",") for row in rows]
+        lines = [",".join([*row[:at_ship], "", *row[at_ship + 1 :]]) for row in cells]
+        (root / domain / "labels.csv").write_text("\n".join([header, *lines]) + "\n")
+    record = fit(tiny(root, tmp_path / "run"))
+    assert record.scores["validation"]["ap"]["ship"] is None
+    state = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
+    (moments,) = [entry["exp_avg"] for entry in state["optimizer"]["state"].values() if entry["exp_avg"].shape == (6,)]
+    assert moments[:5].abs().min() > 0
+    assert moments[5] == 0  # the classifier of an unknown label never had a gradient
+
+
+def test_predictions_thresholds_and_scores_agree(scenes: Path, tmp_path: Path) -> None:
+    from sklearn.metrics import average_precision_score
+
+    record = fit(tiny(scenes, tmp_path / "run"))
+    with safe_open(tmp_path / "run" / "predictions.safetensors", "pt") as file:
+        keys = json.loads(file.metadata()["keys"])
+        stored = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118 - not a dict
+    for part, scored in (("validation", "validation"), ("test", "source_test")):
+        means = []
+        for domain in SOURCES:
+            scores, labels = stored[f"{part}/{domain}/scores"], stored[f"{part}/{domain}/labels"]
+            assert len(keys[f"{part}/{domain}"]) == len(scores) == 3
+            ap = [average_precision_score(labels[:, i], scores[:, i]) for i in range(6) if labels[:, i].any()]
+            means.append(np.mean(ap))
+            assert record.scores[scored]["per_domain"][domain] == pytest.approx(means[-1], abs=1e-6)
+        assert record.scores[scored]["map"] == pytest.approx(np.mean(means), abs=1e-6)
+    selected = metrics(tmp_path / "run")[record.selected_epoch - 1]
+    assert selected["validation"]["map"] == pytest.approx(record.scores["validation"]["map"])
+
+
+@pytest.mark.parametrize("method", ["ld-efdmix", "ld-efdmix-gc"])
+def test_localization_of_the_attention_in_use_is_logged(method: str, scenes: Path, tmp_path: Path) -> None:
+    record = fit(tiny(scenes, tmp_path / "run", method=method, optimizer={"epochs": 3}))
+    rows = metrics(tmp_path / "run")
+    if method == "ld-efdmix":
+        assert set(rows[0]["localization"]) == {"layer1", "layer2"}
+        table = rows[0]["localization"]["layer1"]
+    else:
+        assert rows[0]["localization"] is None
+        table = rows[2]["localization"]["cached"]
+    assert 0 < table["mean"]["pointing_chance"] < 1
+    assert table["tree"]["n"] + table["tree"]["missing"] > 0
+    assert record.localization == rows[record.selected_epoch - 1]["localization"]
+
+
+def test_an_averaged_model_is_the_mean_of_its_steps_with_its_own_batchnorm(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, torch.Tensor]] = []
+    original = loop.TrainingState.add
+
+    def note(self: loop.TrainingState, values: Mapping[str, torch.Tensor]) -> None:
+        original(self, values)
+        seen.append({name: value.detach().clone() for name, value in self.backbone.named_parameters()})
+
+    monkeypatch.setattr(loop.TrainingState, "add", note)
+    swad = {"n_converge": 1, "n_tolerance": 9, "tolerance_ratio": 9.0, "evaluate_every": 2}
+    record = fit(tiny(scenes, tmp_path / "run", method="ld-csu", swad=swad, optimizer={"epochs": 4}))
+    assert record.selection.startswith("SWAD")
+    assert record.selected_epoch == 4
+    # W = 1: the per-label path is fully on from epoch 2, after three steps; the odd segment of two loses none.
+    used = seen[3:]
+    saved = weights(tmp_path / "run")
+    segments = [used[:1], used[1:3], used[3:5], used[5:7], used[7:9]]
+    for name in seen[0]:
+        means = [torch.stack([step[name] for step in segment]).double().mean(0) for segment in segments]
+        torch.testing.assert_close(saved[name].double(), torch.stack(means).mean(0), atol=1e-5, rtol=1e-4)
+    last = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["net"]
+    assert not torch.equal(saved["bn1.running_mean"], last["backbone.bn1.running_mean"])
+
+
+def test_the_pseudo_domain_joins_training_only(scenes: Path, tmp_path: Path) -> None:
+    data = {"sources": ["suburb"], "pseudo_domain": True}
+    record = fit(tiny(scenes, tmp_path / "run", method="ld-mixstyle", data=data))
+    assert record.sources == ("suburb",)
+    assert list(record.scores["validation"]["per_domain"]) == ["suburb"]
+
+
+def test_a_logger_that_is_not_installed_is_named(scenes: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"logger 'wandb' needs the package 'wandb', which is not installed"):
+        fit(tiny(scenes, tmp_path / "run", logger="wandb"))
