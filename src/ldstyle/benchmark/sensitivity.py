@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ldstyle.benchmark.comparison import Entry, Result, Results
 from ldstyle.benchmark.methods import Method, load_method
 from ldstyle.benchmark.spaces import nested
-from ldstyle.training.settings import Settings, merge
 
 SENSITIVITY_SEED = 1000
 """Seed of all sweeps, far from those of the main runs, which count from 0."""
@@ -25,8 +24,8 @@ class Sweep:
         base: The method.
         setting: Dotted name of the setting.
         values: Its values.
-        edit: What else differs from the method: the top-K and refresh sweeps have a warm-up of one epoch, so that what
-            is studied governs most of the run.
+        also: What else differs from the method, by dotted name: the top-K and refresh sweeps have a warm-up of one
+            epoch, so that what is studied governs most of the run.
     """
 
     name: str
@@ -34,18 +33,18 @@ class Sweep:
     base: str
     setting: str
     values: tuple[Any, ...]
-    edit: Settings = field(default_factory=dict, hash=False)
+    also: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def method(self, value: Any) -> Method:
         """Return the run at a value as a method of the benchmark."""
         full = load_method(self.base)
         name = f"{self.base}~{self.name}={_text(value)}"
-        edit = merge(self.edit, nested({self.setting: list(value) if isinstance(value, tuple) else value}))
+        edits = nested({**self.also, self.setting: list(value) if isinstance(value, tuple) else value})
         settings = {**full.settings, "method": name}
-        return Method(name, f"{full.title}, {self.title} {_text(value)}", settings, base=self.base, edits=edit)
+        return Method(name, f"{full.title}, {self.title} {_text(value)}", settings, base=self.base, edits=edits)
 
 
-_ONE_EPOCH: Settings = {"style": {"warmup_epochs": 1}}
+_ONE_EPOCH = {"style.warmup_epochs": 1}
 _STAGES = ((1,), (2,), (3,), (4,), (1, 2), (2, 3), (1, 4), (1, 2, 3), (1, 2, 3, 4))
 
 SWEEPS = (

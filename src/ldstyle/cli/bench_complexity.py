@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     title = f"{arguments.backbone}, {arguments.size} px, batch {arguments.batch_size} on {device}"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("method", no_wrap=True)
-    for name in ("parameters (M)", "Δ", "MACs (G)", "images/s", "paper: M", "Δ", "G"):
+    for name in ("M", "Δ %", "GMACs", "images/s", "paper: M", "Δ %", "GMACs"):
         table.add_column(name, justify="right")
     for family, row in measured.items():
         paper = TABLE_9[family]
@@ -47,11 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
         table.add_row(
             TITLES[family],
             f"{row.parameters / 1e6:.2f}",
-            f"{100 * row.added:+.2f} %" if row.added else "–",
+            f"{100 * row.added:+.2f}" if row.added else "–",
             f"{row.macs / 1e9:.3f}",
             f"{middle:.0f} ({low:.0f}–{high:.0f})" if row.throughput else "",
             f"{paper.parameters:.2f}",
-            f"{paper.added:+.2f} %" if paper.added else "–",
+            f"{paper.added:+.2f}" if paper.added else "–",
             f"{paper.macs:.3f}",
         )
     Console().print(table)
