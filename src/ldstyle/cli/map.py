@@ -1,0 +1,61 @@
+"""``ldstyle map``: the labels of a whole georeferenced scene."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from ldstyle.cli.deploying import add_computing, device_of, positive
+from ldstyle.deploy.classifier import load
+from ldstyle.deploy.scene_map import MapOptions, map_scene
+from ldstyle.training.progress import open_display
+
+
+def main(argv: Sequence[str]) -> int:
+    """Slide over a GeoTIFF of any size and map the probability of each label; an interrupted run goes on."""
+    arguments = _parser().parse_args(argv)
+    classifier = load(arguments.model).to(device_of(arguments))
+    options = MapOptions(
+        tile=arguments.tile,
+        match_gsd=arguments.match_gsd,
+        overlap=arguments.overlap,
+        bands=arguments.bands,
+        limits=None if arguments.range is None else (arguments.range[0], arguments.range[1]),
+        min_valid=arguments.min_valid,
+        batch_size=arguments.batch_size,
+    )
+    out = arguments.out or Path(f"{arguments.scene.stem}-labels.tif")
+    with open_display(quiet=arguments.quiet) as display:
+        made = map_scene(classifier, arguments.scene, out, options=options, progress=display.work)
+        if made.resumed:
+            display.say(f"{made.resumed} rows of tiles were there from an interrupted run")
+        for sentence in made.sentences:
+            display.say(sentence)
+        display.say(f"probabilities: {made.raster}")
+        display.say(f"{made.regions} footprints: {made.footprints}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ldstyle map", description=main.__doc__)
+    parser.add_argument("model", help="run folder, or its model.json or model.safetensors")
+    parser.add_argument("scene", type=Path, help="GeoTIFF, or any raster GDAL reads")
+    parser.add_argument("--out", type=Path, help="GeoTIFF to write (default: SCENE-labels.tif in this folder)")
+    parser.add_argument("--tile", type=positive, help="side of a tile in pixels of the scene (default: the model's)")
+    parser.add_argument(
+        "--match-gsd", action="store_true", help="choose tiles that show as much ground as the training images"
+    )
+    parser.add_argument(
+        "--overlap",
+        type=positive,
+        default=2,
+        help="cells of the map along a tile's side: 1 no overlap, 2 half, 4 three quarters (default: %(default)s)",
+    )
+    parser.add_argument("--bands", type=int, nargs=3, metavar=("R", "G", "B"), help="bands (default: 1 2 3)")
+    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="values of black and white")
+    parser.add_argument(
+        "--min-valid", type=float, default=0.5, help="share of a tile that must have data (default: %(default)s)"
+    )
+    add_computing(parser, workers=False)
+    return parser
