@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -58,7 +59,7 @@ def run(config: RunConfig, argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("Stopped at once. The same command goes on from the last checkpoint.\n")
         return INTERRUPTED
-    if not config.quiet:
+    if not config.quiet and os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":
         validation = record.scores["validation"]["map"]
         sys.stdout.write(
             f"{record.method}: source-validation mAP {100 * validation:.1f} in epoch {record.selected_epoch} of "

@@ -35,7 +35,8 @@ def launch(config: RunConfig) -> Fabric:
     if config.devices > 1:
         attention = config.style.attention if isinstance(config.style, LabelDecoupledConfig) else None
         # Without its own loss term, learned attention has no part in the steps whose gate is shut.
-        strategy = DDPStrategy(find_unused_parameters=isinstance(attention, LLAMConfig))
+        idle = isinstance(attention, LLAMConfig) and attention.diversity_weight == 0
+        strategy = DDPStrategy(find_unused_parameters=idle)
     fabric = Fabric(
         accelerator=config.accelerator, devices=config.devices, strategy=strategy, precision=config.precision
     )
@@ -64,9 +65,10 @@ class Processes:
         if self.world == 1:
             return tensor
         sent = tensor.byte() if tensor.dtype == torch.bool else tensor  # the backends know no booleans
-        collected = self._fabric.all_gather(sent.contiguous().to(self._fabric.device))
-        assert isinstance(collected, Tensor)
-        return collected.flatten(0, 1).to(tensor.device, tensor.dtype)
+        sent = sent.contiguous().to(self.device)
+        received = [torch.empty_like(sent) for _ in range(self.world)]
+        torch.distributed.all_gather(received, sent)
+        return torch.cat(received).to(tensor.device, tensor.dtype)
 
     def mean(self, value: Tensor) -> float:
         """Average a number over the processes."""
