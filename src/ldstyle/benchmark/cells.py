@@ -65,7 +65,8 @@ class Cell:
 
     def describe(self) -> dict[str, Any]:
         """Return the cell as plain values for JSON; :meth:`from_description` gives it back."""
-        return {"cell": self.slug, **asdict(self)}
+        split = {**asdict(self.split), "sources": list(self.split.sources)}
+        return {"cell": self.slug, **asdict(self), "split": split}
 
     @classmethod
     def from_description(cls, described: Mapping[str, Any]) -> Self:
@@ -82,9 +83,7 @@ class Cell:
 
 
 def _identity(cell: Cell) -> Settings:
-    # Through JSON, as a cell read from a file has gone: tuples are lists there.
-    described: Settings = json.loads(json.dumps({**cell.settings, "split": asdict(cell.split), "oracle": cell.oracle}))
-    return described
+    return {**cell.settings, "split": asdict(cell.split), "oracle": cell.oracle}
 
 
 def make_splits(domains: Sequence[str], chosen: Sequence[str] = ("all",)) -> tuple[Split, ...]:
@@ -126,20 +125,18 @@ def make_cells(
         edits: Settings that lie above everything else.
         selected: Settings by method's and split's name, such as a search has selected, above the preset's schedule.
     """
-    # Checking settings takes its time, so it is done once per method and not once per cell.
-    complete_settings: dict[tuple[str, str], Settings] = {}
-    for method in methods:
-        below = apply_preset(preset, method.settings)
-        plain = None
-        for split in splits:
-            above = (selected or {}).get((method.base or method.name, split.name))
-            if above is None and plain is not None:
-                complete_settings[method.name, split.name] = plain
-                continue
-            chosen = merge(merge(below, above or {}), method.edits)
-            layers = merge(merge(chosen, edits or {}), {"data": data, "method": method.name})
-            found = complete_settings[method.name, split.name] = _lasting(complete(layers))
-            plain = found if above is None else plain
+    # Checking settings takes its time, so it is done once per method, not once per cell.
+    checked: dict[tuple[str, str | None], Settings] = {}
+
+    def settings_of(method: Method, split: Split) -> Settings:
+        above = (selected or {}).get((method.base or method.name, split.name))
+        key = (method.name, None if above is None else split.name)
+        if key not in checked:
+            chosen = merge(merge(apply_preset(preset, method.settings), above or {}), method.edits)
+            fixed = {"data": data, "method": method.name}
+            checked[key] = _lasting(complete(merge(merge(chosen, edits or {}), fixed)))
+        return checked[key]
+
     return [
         Cell(
             method.name,
@@ -147,7 +144,7 @@ def make_cells(
             split,
             seed,
             preset.name,
-            _with_sources(complete_settings[method.name, split.name], split, seed=seed, oracle=method.oracle),
+            _with_sources(settings_of(method, split), split, seed=seed, oracle=method.oracle),
             method.oracle,
         )
         for seed in seeds

@@ -9,12 +9,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Self
 
+import torch
+
 from ldstyle.benchmark.work import Job, Outcome, attempt
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+PRELOADED = ["ldstyle.training.loop", "ldstyle.training.evaluate", "timm"]
+"""What workers need and takes long to import; it is imported once, before they are forked."""
+
+_SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def available_cores() -> int:
@@ -24,20 +30,32 @@ def available_cores() -> int:
 
 def default_workers() -> int:
     """Return one worker per GPU, or without one a worker per core."""
-    import torch
-
     return torch.cuda.device_count() or available_cores()
+
+
+def _context() -> BaseContext:
+    """Choose how processes start: forked from a server that holds the imports, where there is such a thing.
+
+    Forking this process itself could hang the child, since torch runs threads; the server runs a single one.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
 
 
 class _Worker:
     """A process and the line to it; ``cell`` is what it is at work on."""
 
-    def __init__(self, work: Callable[[Job], Outcome], *, threads: int) -> None:
-        # Forking a process that runs threads, as torch does, can hang the child.
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, work: Callable[[Job], Outcome], *, threads: int, device: int | None) -> None:
+        context = _context()
         self.line, far = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(far, work, threads), daemon=True)
-        self.process.start()
+        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+            target=_serve, args=(far, work, threads, device), daemon=True
+        )
+        with _environment(_SINGLE_THREADED):
+            self.process.start()
         far.close()
         self.cell: str | None = None
 
@@ -63,6 +81,8 @@ class LocalExecutor:
             raise ValueError(f"`workers` must be at least 1; got {workers}.")
         self.threads = threads or max(1, available_cores() // workers)
         self._work = work
+        # Whoever narrowed down the devices has decided for all workers.
+        self._devices = 0 if "CUDA_VISIBLE_DEVICES" in os.environ else torch.cuda.device_count()
         self._workers: list[_Worker | None] = [None] * workers
 
     def __enter__(self) -> Self:
@@ -89,8 +109,8 @@ class LocalExecutor:
             worker.stop()
             worker = None
         if worker is None:
-            with _environment(self._variables(slot)):
-                worker = self._workers[slot] = _Worker(self._work, threads=self.threads)
+            device = slot % self._devices if self._devices else None
+            worker = self._workers[slot] = _Worker(self._work, threads=self.threads, device=device)
         worker.cell = job.cell.slug
         worker.line.send(job)
 
@@ -115,15 +135,6 @@ class LocalExecutor:
             if worker is not None and worker.cell is not None and worker.process.is_alive():
                 worker.process.terminate()
 
-    def _variables(self, slot: int) -> dict[str, str]:
-        import torch
-
-        variables = dict.fromkeys(_THREAD_VARIABLES, str(self.threads))
-        devices = torch.cuda.device_count()
-        if devices and "CUDA_VISIBLE_DEVICES" not in os.environ:
-            variables["CUDA_VISIBLE_DEVICES"] = str(slot % devices)
-        return variables
-
 
 def _received(worker: _Worker) -> Outcome | None:
     """Return what a worker sent, that it was lost, or ``None`` while it is at work."""
@@ -143,7 +154,7 @@ def _received(worker: _Worker) -> Outcome | None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a process that is started inside: torch reads them when it is imported."""
+    """Set variables for processes that are started inside: numerical libraries read them when they are imported."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -156,16 +167,16 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int) -> None:
+def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int, device: int | None) -> None:
     """Run the cells that come in, until the line or the parent is gone."""
     # A run that trains notes these signals itself and saves its state; at all other times there is nothing to save,
     # and Ctrl-C reaches this process as well as its parent, who decides.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    import torch
-
     torch.set_num_threads(threads)
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(device)
     while True:
         try:
             job = line.recv()

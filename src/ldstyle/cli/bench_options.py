@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 import yaml
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ldstyle.benchmark.cells import Cell, Split, make_cells, make_splits, take_shard
@@ -84,13 +84,12 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Read ``3`` as the seeds 0, 1, 2 and a list such as ``0,4`` as just these."""
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number of seeds or a list such as 0,2,4; got {text!r}") from None
-    seeds = tuple(dict.fromkeys(numbers)) if "," in text else tuple(range(*numbers))
-    if not seeds or min(seeds) < 0:
-        raise argparse.ArgumentTypeError(f"must name at least one seed, none negative; got {text!r}")
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    seeds = tuple(dict.fromkeys(int(part) for part in parts if part.isdecimal()))
+    if len(parts) == 1 and "," not in text:
+        seeds = tuple(range(*seeds)) if seeds else ()
+    if not seeds or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"must be a number of seeds or a list such as 0,2,4; got {text!r}")
     return seeds
 
 
@@ -125,7 +124,7 @@ def _read_selected(
     root = Path(str(resources.files("ldstyle") / "configs" / "selected")) if folder == "paper" else Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"There is no folder '{root}' of selected settings, METHOD-SPLIT.yaml each.")
-    pairs = [(method.name, split.name) for method in methods for split in splits]
+    pairs = [(method.base or method.name, split.name) for method in methods for split in splits]
     found = {pair: root / f"{pair[0]}-{pair[1]}.yaml" for pair in pairs}
     chosen = {pair: read_settings(path) for pair, path in found.items() if path.is_file()}
     if not chosen:
@@ -180,23 +179,16 @@ def _summarize(summary: Summary, results: Path) -> None:
 def _display(results: Path, cells: int) -> Iterator[Report]:
     """Show a live table on a terminal, and a line per event elsewhere."""
     console = Console(stderr=True)
+
+    def view() -> RenderableType:
+        return status_view(read_results(results))
+
     if not console.is_terminal:
         yield _line_per_event(cells)
         return
-    view = _Refreshed(results)
     with Live(console=console, get_renderable=view, refresh_per_second=1, transient=True):
         yield lambda event: None
     console.print(describe_counts(read_results(results)), highlight=False)
-
-
-class _Refreshed:
-    """Draws the grid as it stands on disk each time it is asked to."""
-
-    def __init__(self, results: Path) -> None:
-        self._results = results
-
-    def __call__(self) -> object:
-        return status_view(read_results(self._results))
 
 
 def _line_per_event(cells: int) -> Callable[[Event], None]:

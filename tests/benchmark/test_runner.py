@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ldstyle.benchmark.local import LocalExecutor, available_cores
+from ldstyle.benchmark.records import FAILURE, RECORDS, append_record, claim, read_records, read_results, write_plan
+from ldstyle.benchmark.runner import ATTEMPTS, check_settings, run_cells
+from ldstyle.benchmark.work import STORE, Job, Outcome, attempt, pack, sees_store
+
+from .grids import PLACE, InlineExecutor, cell, cells, misbehave, record, succeed
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(grid, results, executor, events=None):
+    report = None if events is None else (lambda event: events.append((event.kind, event.cell.slug)))
+    return run_cells(grid, results=results, place=PLACE, executor=executor, report=report)
+
+
+def ran(results):
+    path = results / "ran.txt"
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
+def test_what_is_done_is_skipped_and_the_rest_is_run_once(tmp_path):
+    grid = cells(5)
+    append_record(tmp_path, record(grid[1]))
+    executor = InlineExecutor()
+    summary = run(grid, tmp_path, executor)
+    assert summary.skipped == [grid[1].slug]
+    assert sorted(summary.done) == sorted(one.slug for one in grid if one is not grid[1])
+    assert set(ran(tmp_path).values()) == {1}
+    assert summary.exit_code == executor.entered == 0
+    assert run(grid, tmp_path, InlineExecutor()).done == []
+    assert set(read_records(tmp_path)) == {one.slug for one in grid}
+
+
+def test_a_failing_cell_is_reported_and_tried_again_next_time(tmp_path):
+    grid = [cell("failing"), cell("fine")]
+    write_plan(tmp_path, grid)
+    summary = run(grid, tmp_path, InlineExecutor(misbehave))
+    assert (summary.exit_code, summary.done) == (1, [grid[1].slug])
+    assert summary.failed == {grid[0].slug: "ValueError: no\nluck"}
+    assert json.loads((tmp_path / grid[0].slug / FAILURE).read_text())["traceback"] == "Traceback ..."
+    assert [one.status for one in read_results(tmp_path)] == ["failed", "done"]
+    again = run(grid, tmp_path, InlineExecutor(succeed))
+    assert (again.exit_code, again.done, again.skipped) == (0, [grid[0].slug], [grid[1].slug])
+    assert [one.status for one in read_results(tmp_path)] == ["done", "done"]
+    assert not (tmp_path / grid[0].slug / FAILURE).exists()
+
+
+def test_a_cell_in_other_hands_is_left_alone_and_taken_up_when_given_up(tmp_path):
+    grid = cells(3)
+    held = claim(tmp_path, grid[0].slug)
+    events = []
+
+    def give_up_meanwhile(job: Job) -> Outcome:
+        if job.cell.seed == 2:
+            held.release()
+        return succeed(job)
+
+    summary = run(grid, tmp_path, InlineExecutor(give_up_meanwhile, slots=1), events)
+    assert events[0] == ("taken", grid[0].slug)
+    assert summary.done == [grid[1].slug, grid[2].slug, grid[0].slug]
+    assert summary.elsewhere == []
+
+
+def test_a_cell_that_stays_in_other_hands_is_named(tmp_path):
+    one, two = cells(2)
+    held = claim(tmp_path, one.slug)
+    summary = run([one, two], tmp_path, InlineExecutor())
+    assert (summary.done, summary.elsewhere, summary.exit_code) == ([two.slug], [one.slug], 0)
+    held.release()
+
+
+def test_a_cell_that_another_process_finished_just_before_is_not_run(tmp_path):
+    one, two = cells(2)
+
+    def finish_both(job: Job) -> Outcome:
+        append_record(Path(job.results), record(two))
+        return succeed(job)
+
+    summary = run([one, two], tmp_path, InlineExecutor(finish_both, slots=1))
+    assert (summary.done, summary.skipped) == ([one.slug], [two.slug])
+    assert ran(tmp_path) == {one.slug: 1}
+
+
+def test_lost_cells_are_taken_up_again_a_few_times(tmp_path):
+    grid = [cell("doomed"), cell("fine")]
+    attempts = Counter()
+
+    def lose(job: Job) -> Outcome:
+        attempts[job.cell.method] += 1
+        return Outcome(job.cell.slug, "lost", error="gone") if job.cell.method == "doomed" else succeed(job)
+
+    events = []
+    summary = run(grid, tmp_path, InlineExecutor(lose), events)
+    assert attempts == {"doomed": ATTEMPTS, "fine": 1}
+    assert Counter(events)["lost", grid[0].slug] == ATTEMPTS - 1
+    assert (summary.failed, summary.done) == ({grid[0].slug: "gone"}, [grid[1].slug])
+
+
+def test_a_request_to_stop_leaves_the_rest(tmp_path):
+    grid = cells(4)
+
+    def stop(job: Job) -> Outcome:
+        if job.cell is grid[0]:
+            signal.raise_signal(signal.SIGTERM)
+        return Outcome(job.cell.slug, "stopped", error="saved")
+
+    executor = InlineExecutor(stop)
+    summary = run(grid, tmp_path, executor)
+    assert sorted(summary.left) == sorted(one.slug for one in grid)
+    assert (summary.exit_code, summary.done, executor.interrupted, executor.entered) == (130, [], 1, 0)
+    assert claim(tmp_path, grid[0].slug) is not None
+
+
+def test_other_settings_are_refused_before_anything_runs(tmp_path):
+    write_plan(tmp_path, [cell(epochs=2)])
+    check_settings([cell(epochs=2), cell("other")], tmp_path)
+    with pytest.raises(
+        ValueError, match=r"holds smoke-erm-s1-seed0 with other settings; .*\n  optimizer.epochs: 2 there, 3"
+    ):
+        check_settings([cell(epochs=3)], tmp_path)
+
+
+def test_files_sent_by_a_worker_are_put_into_the_cells_folder_and_nowhere_else(tmp_path):
+    one = cell()
+
+    def send(job: Job) -> Outcome:
+        files = {"result.json": json.dumps(record(job.cell)).encode(), "evaluations/city.json": b"{}"}
+        return Outcome(job.cell.slug, "done", record(job.cell), files=files)
+
+    run([one], tmp_path, InlineExecutor(send))
+    assert (tmp_path / one.slug / "evaluations" / "city.json").read_bytes() == b"{}"
+    assert json.loads((tmp_path / one.slug / "result.json").read_text()) == record(one)
+
+    def escape(job: Job) -> Outcome:
+        return Outcome(job.cell.slug, "done", record(job.cell), files={"../../evil": b""})
+
+    with pytest.raises(ValueError, match=r"files of its cell only; got '\.\./\.\./evil'"):
+        run([cell("evil")], tmp_path, InlineExecutor(escape))
+
+
+def test_a_worker_knows_whether_it_sees_the_results_folder(tmp_path):
+    job = Job(cell(), PLACE, str(tmp_path), store="abc")
+    assert not sees_store(job)
+    (tmp_path / STORE).write_text("abd")
+    assert not sees_store(job)
+    (tmp_path / STORE).write_text("abc")
+    assert sees_store(job)
+    (tmp_path / "last.ckpt").touch()
+    assert set(pack(tmp_path)) == {STORE}
+
+
+def test_an_error_of_a_cell_is_an_outcome(tmp_path):
+    outcome = attempt(Job(cell(), PLACE, str(tmp_path)))
+    assert (outcome.kind, outcome.cell) == ("failed", cell().slug)
+    assert outcome.error.startswith("FileNotFoundError: There is no data folder '/nowhere'")
+    assert "run_cell" in outcome.trace
+
+
+def test_local_workers_survive_each_others_deaths_and_failures(tmp_path):
+    grid = [cell("killed"), cell("killed-once"), cell("failing"), *cells(4)]
+    executor = LocalExecutor(workers=2, work=misbehave)
+    events = []
+    summary = run(grid, tmp_path, executor, events)
+    assert sorted(summary.done) == sorted(one.slug for one in grid[1:] if one.method != "failing")
+    assert summary.failed[grid[0].slug] == "its worker ended with exit code -9"
+    assert summary.failed[grid[2].slug] == "ValueError: no\nluck"
+    assert Counter(events)["lost", grid[1].slug] == 1
+    assert set(ran(tmp_path).values()) == {1}
+    assert len((tmp_path / RECORDS).read_text().splitlines()) == len(summary.done)
+
+
+def test_workers_share_the_cores():
+    assert LocalExecutor(workers=1).threads == available_cores()
+    assert LocalExecutor(workers=64 * available_cores()).threads == 1
+    with pytest.raises(ValueError, match=r"`workers` must be at least 1; got 0"):
+        LocalExecutor(workers=0)
+
+
+def test_local_workers_stop_on_request_and_their_cells_go_on_next_time(tmp_path):
+    grid = [cell("dawdling"), cell("waiting")]
+
+    def ask() -> None:
+        while not (tmp_path / f"{grid[0].slug}.ready").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    summary = run(grid, tmp_path, LocalExecutor(workers=1, work=misbehave))
+    asking.join()
+    assert (summary.left, summary.exit_code) == ([grid[0].slug, grid[1].slug], 130)
+    assert run(grid, tmp_path, InlineExecutor()).exit_code == 0
+
+
+KILLED = """
+import sys
+from multiprocessing import forkserver
+from pathlib import Path
+from tests.benchmark.grids import PLACE, cell, misbehave
+from ldstyle.benchmark.local import LocalExecutor
+from ldstyle.benchmark.runner import run_cells
+if __name__ == "__main__":
+    forkserver.ensure_running()  # before there is anything to import beforehand, which would take long
+    executor = LocalExecutor(workers=1, work=misbehave)
+    run_cells([cell("dawdling")], results=Path(sys.argv[1]), place=PLACE, executor=executor)
+"""
+
+SHARED = """
+import sys
+from pathlib import Path
+from tests.benchmark.grids import PLACE, InlineExecutor, cells, succeed
+from ldstyle.benchmark.cells import take_shard
+from ldstyle.benchmark.runner import run_cells
+def slowly(job):
+    import time
+    time.sleep(0.02)
+    return succeed(job)
+results, shard, shards = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+run_cells(take_shard(cells(24), shard, shards), results=results, place=PLACE, executor=InlineExecutor(slowly))
+"""
+
+
+def start(code, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, *code, *map(str, arguments)], env=environment, cwd=ROOT)
+
+
+def test_workers_of_a_killed_process_do_not_train_on(tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    process = start([script], tmp_path)
+    begun = tmp_path / f"{cell('dawdling').slug}.begun"
+    for _ in range(1200):
+        if begun.exists() and begun.read_text():
+            break
+        time.sleep(0.05)
+    worker = int(begun.read_text())
+    process.kill()
+    process.wait()
+    for _ in range(200):
+        if not Path(f"/proc/{worker}").exists():
+            break
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
+    held = claim(tmp_path, cell("dawdling").slug)
+    assert held is not None
+
+
+@pytest.mark.parametrize("shards", [((1, 2), (2, 2)), ((1, 1), (1, 1))], ids=["shards", "the same cells"])
+def test_two_processes_at_once_share_a_results_folder(tmp_path, shards):
+    processes = [start(["-c", SHARED], tmp_path, *shard) for shard in shards]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert ran(tmp_path) == {one.slug: 1 for one in cells(24)}
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    assert Counter(json.loads(line)["cell"] for line in lines) == ran(tmp_path)
