@@ -113,7 +113,8 @@ class Augmentation:
         def augment(part: slice, pixels: Tensor, scratch: Tensor) -> None:
             flip_images(images[part], draws.flips[part], out=pixels)
             _jitter(pixels, factors[:, part], order, scratch)
-            torch.mul(pixels, scale, out=result[part]).add_(shift)
+            # The result is not in the cache, so it is touched once, at the end.
+            torch.add(pixels.mul_(scale), shift, out=result[part])
 
         _for_each_part(images, augment)
         return result
