@@ -176,7 +176,7 @@ def _torchscript(model: LoadedModel, out: Path) -> bytes:
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TorchScript is deprecated, but is what was asked for
-        traced = torch.jit.freeze(torch.jit.trace(_Logits(model.backbone).eval(), _example(model)))
+        traced = torch.jit.freeze(torch.jit.trace(_Logits(model.backbone).eval(), _example(model), check_trace=False))
         description = {key: json.loads(value) for key, value in describe(model).items()}
         torch.jit.save(traced, content, _extra_files={DESCRIPTION: json.dumps(description, ensure_ascii=False)})
         content.seek(0)
