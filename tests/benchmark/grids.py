@@ -6,11 +6,14 @@ import os
 import signal
 import time
 from collections import deque
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from ldstyle.benchmark.cells import Cell, Split
+from ldstyle.benchmark.cells import Cell, Split, take_shard
+from ldstyle.benchmark.local import LocalExecutor
 from ldstyle.benchmark.places import Place
+from ldstyle.benchmark.runner import run_cells
 from ldstyle.benchmark.work import Job, Outcome
 
 SPLIT = Split("s1", ("meadow", "harbour"), "city")
@@ -106,3 +109,22 @@ class InlineExecutor:
 
     def interrupt(self) -> None:
         self.interrupted += 1
+
+
+def run_shard(results: Path, shard: int, shards: int) -> None:
+    """Run a shard of 24 cells, slowly enough for another process to be at work at the same time."""
+
+    def slowly(job: Job) -> Outcome:
+        time.sleep(0.02)
+        return succeed(job)
+
+    executor = InlineExecutor(slowly)
+    run_cells(take_shard(cells(24), shard, shards), results=results, place=PLACE, executor=executor)
+
+
+def dawdle_in_a_worker(results: Path) -> None:
+    """Run a cell that takes long in a worker of its own."""
+    # Before there is anything to be imported beforehand, which would take long.
+    forkserver.ensure_running()
+    executor = LocalExecutor(workers=1, work=misbehave)
+    run_cells([cell("dawdling")], results=results, place=PLACE, executor=executor)

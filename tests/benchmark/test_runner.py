@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,9 +16,7 @@ from ldstyle.benchmark.records import FAILURE, RECORDS, append_record, claim, re
 from ldstyle.benchmark.runner import ATTEMPTS, check_settings, run_cells
 from ldstyle.benchmark.work import STORE, Job, Outcome, attempt, pack, sees_store
 
-from .grids import PLACE, InlineExecutor, cell, cells, misbehave, record, succeed
-
-ROOT = Path(__file__).parents[2]
+from .grids import PLACE, InlineExecutor, cell, cells, dawdle_in_a_worker, misbehave, record, run_shard, succeed
 
 
 def run(grid, results, executor, events=None):
@@ -206,64 +203,39 @@ def test_local_workers_stop_on_request_and_their_cells_go_on_next_time(tmp_path)
     assert run(grid, tmp_path, InlineExecutor()).exit_code == 0
 
 
-KILLED = """
-import sys
-from multiprocessing import forkserver
-from pathlib import Path
-from tests.benchmark.grids import PLACE, cell, misbehave
-from ldstyle.benchmark.local import LocalExecutor
-from ldstyle.benchmark.runner import run_cells
-if __name__ == "__main__":
-    forkserver.ensure_running()  # before there is anything to import beforehand, which would take long
-    executor = LocalExecutor(workers=1, work=misbehave)
-    run_cells([cell("dawdling")], results=Path(sys.argv[1]), place=PLACE, executor=executor)
-"""
-
-SHARED = """
-import sys
-from pathlib import Path
-from tests.benchmark.grids import PLACE, InlineExecutor, cells, succeed
-from ldstyle.benchmark.cells import take_shard
-from ldstyle.benchmark.runner import run_cells
-def slowly(job):
-    import time
-    time.sleep(0.02)
-    return succeed(job)
-results, shard, shards = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-run_cells(take_shard(cells(24), shard, shards), results=results, place=PLACE, executor=InlineExecutor(slowly))
-"""
-
-
-def start(code, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, *code, *map(str, arguments)], env=environment, cwd=ROOT)
+def start(target, *arguments):
+    process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments)
+    process.start()
+    return process
 
 
 def test_workers_of_a_killed_process_do_not_train_on(tmp_path):
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    process = start([script], tmp_path)
+    process = start(dawdle_in_a_worker, tmp_path)
     begun = tmp_path / f"{cell('dawdling').slug}.begun"
-    for _ in range(1200):
-        if begun.exists() and begun.read_text():
-            break
-        time.sleep(0.05)
-    worker = int(begun.read_text())
+    wait_until(lambda: begun.exists() and begun.read_text())
+    worker = Path("/proc", begun.read_text())
+    assert worker.exists()
     process.kill()
-    process.wait()
-    for _ in range(200):
-        if not Path(f"/proc/{worker}").exists():
-            break
-        time.sleep(0.05)
-    assert not Path(f"/proc/{worker}").exists()
+    process.join()
+    wait_until(lambda: not worker.exists())
     held = claim(tmp_path, cell("dawdling").slug)
     assert held is not None
+    held.release()
+
+
+def wait_until(holds, *, seconds=60):
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("shards", [((1, 2), (2, 2)), ((1, 1), (1, 1))], ids=["shards", "the same cells"])
 def test_two_processes_at_once_share_a_results_folder(tmp_path, shards):
-    processes = [start(["-c", SHARED], tmp_path, *shard) for shard in shards]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    processes = [start(run_shard, tmp_path, *shard) for shard in shards]
+    for process in processes:
+        process.join(timeout=120)
+    assert [process.exitcode for process in processes] == [0, 0]
     assert ran(tmp_path) == {one.slug: 1 for one in cells(24)}
     lines = (tmp_path / RECORDS).read_text().splitlines()
     assert Counter(json.loads(line)["cell"] for line in lines) == ran(tmp_path)

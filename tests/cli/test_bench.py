@@ -26,7 +26,7 @@ def options(tmp_path_factory):
     patch.setenv("LDSTYLE_CACHE", str(folder / "cache"))
     yield [
         *("--data", "synthetic", "--methods", "erm", str(bad), "oracle", "--splits", "s1", "--seeds", "1"),
-        *("--preset", "smoke", "--workers", "1", "--results", str(folder / "results")),
+        *("--preset", "smoke", "--workers", "1", "--threads", "1", "--results", str(folder / "results")),
         *("--set", f"optimizer.epochs={EPOCHS}"),
     ]
     patch.undo()

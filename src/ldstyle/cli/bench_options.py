@@ -40,6 +40,7 @@ def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", se
     add("--results", type=Path, default=Path("results"), help="folder of results (default: %(default)s)")
     add("--cache", type=Path, default=Path(default_cache_dir()), help="folder of decoded images (%(default)s)")
     add("--workers", type=_positive, help="processes (default: one per GPU, or one per core)")
+    add("--threads", type=_positive, help="threads per process (default: its share of the cores)")
     add("--executor", choices=("local", "ray"), default="local", help="who runs the cells (default: %(default)s)")
     add("--address", default="auto", help="address of the Ray cluster (default: %(default)s)")
     add("--cpus", type=_positive, default=1, help="cores per cell on the Ray cluster (default: %(default)s)")
@@ -137,7 +138,7 @@ def _executor(arguments: argparse.Namespace) -> Executor:
         from ldstyle.benchmark.ray_executor import RayExecutor
 
         return RayExecutor(arguments.address, cpus=arguments.cpus, gpus=arguments.gpus)
-    return LocalExecutor(workers=arguments.workers or default_workers())
+    return LocalExecutor(workers=arguments.workers or default_workers(), threads=arguments.threads)
 
 
 def _dry_run(cells: Sequence[Cell], results: Path, *, workers: int) -> int:
