@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import runpy
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import optuna
@@ -32,6 +33,7 @@ from .searching import cheap_score, cheap_search, trials_of
 
 SCRIPT = Path(__file__).with_name("searching.py")
 PROCESSES = multiprocessing.get_context("forkserver")
+PATIENCE = 240  # seconds, on a machine that is busy otherwise
 
 
 def quietly(_line: str) -> None:
@@ -300,13 +302,13 @@ def start(folder, url, hang_in_fold):
     """Start a worker in a process that has its imports already: it is forked from a server that has them."""
     PROCESSES.set_forkserver_preload(PRELOADED)
     arguments = {"FOLDER": folder, "URL": url, "HANG_IN_FOLD": hang_in_fold}
-    process = PROCESSES.Process(target=runpy.run_path, args=(str(SCRIPT), arguments, "__main__"))
+    process = PROCESSES.Process(target=runpy.run_path, args=(str(SCRIPT), arguments, "__main__"), daemon=True)
     process.start()
     return process
 
 
 def wait_for_spent(config, count, process):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and process.is_alive():
         try:
             if sum(map(is_spent, trials_of(config))) >= count:
@@ -328,7 +330,7 @@ def test_processes_share_a_study_and_lose_no_finished_trial_when_one_is_killed(t
     finished = {trial.number: trial.value for trial in trials_of(config) if is_spent(trial)}
     others = [start(tmp_path, url, 0) for _ in range(2)]
     for process in others:
-        process.join(timeout=60)
+        process.join(timeout=PATIENCE)
         assert process.exitcode == 0
     trials = trials_of(config)
     assert {number: trials[number].value for number in finished} == finished
@@ -338,6 +340,21 @@ def test_processes_share_a_study_and_lose_no_finished_trial_when_one_is_killed(t
     assert len(set(drawn)) == 12
     if kind == "journal":
         assert len({trial.user_attrs[WORKER] for trial in trials if is_spent(trial)}) >= 2
+
+
+def test_workers_that_open_a_new_database_together_all_get_it(tmp_path):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    with ThreadPoolExecutor(4) as threads:
+        opened = list(threads.map(lambda _: open_storage(tmp_path, url), range(4)))
+    assert {str(storage.engine.url) for storage in opened} == {url}
+
+
+def test_workers_that_end_together_write_one_whole_file(tmp_path):
+    config = cheap_search(tmp_path)
+    text = search(config).read_text()
+    with ThreadPoolExecutor(8) as threads:
+        written = list(threads.map(lambda _: search(config), range(16)))
+    assert {path.read_text() for path in written} == {text}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from ldstyle.cli import main
 from ldstyle.data.synthetic import DOMAINS, write_scenes
 
 PROCESSES = multiprocessing.get_context("forkserver")
+PATIENCE = 240  # seconds, on a machine that is busy otherwise
 TINY = ["optimizer.epochs=1", "optimizer.steps_per_epoch=1", "optimizer.batch_size=4"]
 
 
@@ -47,10 +48,10 @@ def count(found):
 def test_a_search_of_two_processes_is_killed_and_resumed_without_losing_a_finished_trial(command, tmp_path, capfd):
     out = tmp_path / "search"
     PROCESSES.set_forkserver_preload(PRELOADED)
-    workers = [PROCESSES.Process(target=main, args=(command,)) for _ in range(2)]
+    workers = [PROCESSES.Process(target=main, args=(command,), daemon=True) for _ in range(2)]
     for worker in workers:
         worker.start()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while count(trials(out)) < 4 and time.monotonic() < deadline and all(worker.is_alive() for worker in workers):
         time.sleep(0.2)
     for worker in workers:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import optuna
+from filelock import FileLock
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -273,7 +274,9 @@ def _write_selected(path: Path, config: SearchConfig, study: optuna.Study, setti
         f"# Selected by leaving out {', '.join(config.sources)} in turn: mean held-out validation mAP "
         f"{100 * study.best_value:.2f} in trial {study.best_trial.number} of {spent(study)}.\n"
     )
-    replace_text(path, sentence + dump_settings(settings))
+    # Workers that end together would write into one temporary file.
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        replace_text(path, sentence + dump_settings(settings))
 
 
 def _short(value: object) -> str:

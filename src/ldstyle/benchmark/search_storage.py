@@ -8,10 +8,11 @@ again, with the scores of the folds it had finished.
 
 from __future__ import annotations
 
+import time
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 JOURNAL = "journal.log"
 WORKERS = "workers"
@@ -33,6 +35,7 @@ ERROR = "error"
 MAX_RETRIES = 3
 HEARTBEAT_SECONDS = 30
 LOCK_SECONDS = 10
+OPEN_ATTEMPTS = 4
 NAMELESS = timedelta(minutes=1)
 """Age at which a running trial without a worker is taken for orphaned: a worker signs its trial at once."""
 
@@ -52,6 +55,15 @@ def open_storage(out: Path, url: str | None = None, *, heartbeat_seconds: int = 
         lock = JournalFileSymlinkLock(str(path), grace_period=LOCK_SECONDS)
         drop_torn_line(path, lock)
         return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+    for _ in range(OPEN_ATTEMPTS):
+        # Workers that are the first to open a database make its tables at once, and all but one fail.
+        with suppress(IntegrityError, OperationalError):
+            return _open_database(url, heartbeat_seconds)
+        time.sleep(1.0)
+    return _open_database(url, heartbeat_seconds)
+
+
+def _open_database(url: str, heartbeat_seconds: int) -> RDBStorage:
     arguments = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
