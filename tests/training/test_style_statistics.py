@@ -3,10 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.deploy.models import SIZE, write_model
+from tests.deploy.models import SIZE, VOCABULARY, pixels, write_images, write_model
 
+from ldstyle.data.augment import Augmentation
+from ldstyle.data.pool import Pool
+from ldstyle.data.tables import SceneTable
 from ldstyle.deploy.classifier import load
 from ldstyle.training.style_statistics import (
+    labelled_images,
     logits_and_style,
     source_style_statistics,
     style_distances,
@@ -99,6 +103,23 @@ def test_distances_are_in_units_of_the_spread():
     center, spread = torch.tensor([[0.0, 0.0], [10.0, 0.0]]), torch.tensor([2.0, 0.5])
     found = style_distances(torch.tensor([[2.0, 0.5], [10.0, 1.0]]), center, spread)
     torch.testing.assert_close(found, torch.tensor([[1.0, 17**0.5 / 2**0.5], [(29 / 2) ** 0.5, 2**0.5]]))
+
+
+def test_a_pool_gives_its_images_unaugmented_with_labels_and_domains(tmp_path):
+    tables = []
+    for name in ("ucm", "mine"):
+        paths = write_images(tmp_path / name, 3)
+        labels = np.random.default_rng(0).integers(-1, 2, (3, len(VOCABULARY)), dtype=np.int8)
+        keys = tuple(path.name for path in paths)
+        tables.append(SceneTable(domain=name, root=tmp_path / name, vocabulary=VOCABULARY, keys=keys, labels=labels))
+    pool = Pool(tables, size=SIZE, cache_dir=tmp_path / "cache")
+    augmentation = Augmentation(mean=(0.5,) * 3, std=(0.25,) * 3)
+    found = list(labelled_images(pool, augmentation, torch.device("cpu"), batch_size=4))
+    images, labels, domain = (torch.cat(part) for part in zip(*found, strict=True))
+    expected = np.stack([pixels(number) for number in (0, 1, 2, 0, 1, 2)]).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(images, (expected / 255 - 0.5) / 0.25, atol=1e-5)
+    np.testing.assert_array_equal(labels, np.concatenate([table.labels for table in tables]))
+    assert domain.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_no_images_are_refused(backbone):

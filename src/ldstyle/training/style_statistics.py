@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ldstyle.data.augment import Augmentation
+from ldstyle.data.pool import Pool
 from ldstyle.nn import InsertionPoint, insertion_points
 from ldstyle.nn.layout import as_maps, logits_of
 from ldstyle.training.scoring import evaluating, probabilities
@@ -67,6 +69,15 @@ def source_style_statistics(
         PREVALENCE: prevalence.float(),
         MEAN_PROBABILITY: scores.mean(dim=0).float(),
     }
+
+
+def labelled_images(
+    pool: Pool, augmentation: Augmentation, device: torch.device, *, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield what :func:`source_style_statistics` takes from a pool, without augmentation."""
+    for rows in torch.arange(len(pool)).split(batch_size):
+        batch = pool.gather(rows.numpy())
+        yield augmentation.normalise(batch.images.to(device)), batch.labels, batch.domain
 
 
 def style_points(backbone: nn.Module, *, image_size: int | None = None) -> tuple[InsertionPoint, ...]:
