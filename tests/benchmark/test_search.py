@@ -257,7 +257,7 @@ def test_the_trial_of_a_dead_worker_is_failed_and_queued_again(tmp_path):
     cut, again = study.trials
     assert (cut.state, again.state) == (TrialState.FAIL, TrialState.WAITING)
     assert not is_spent(cut)
-    assert again.user_attrs == {"folds": {"a": 0.4}, "retries": 1}
+    assert again.user_attrs == {"folds": {"a": 0.4}, "retries": 1, "retry_of": 0}
     search(config)
     done = trials_of(config)[1]
     assert done.params["optimizer.head_lr"] == trial.params["optimizer.head_lr"]
@@ -285,6 +285,17 @@ def test_a_trial_whose_workers_keep_dying_is_given_up(tmp_path):
     assert [trial.state for trial in study.trials] == [TrialState.FAIL] * (1 + MAX_RETRIES)
     queue_again(study, study.trials[0], died=False)
     assert study.trials[-1].state is TrialState.WAITING
+
+
+def test_a_trial_queued_again_by_two_workers_is_run_once(tmp_path):
+    config = cheap_search(tmp_path)
+    study, trial = begun(config, worker="dead")
+    reclaim(study, config.out)
+    queue_again(study, study.trials[0])
+    search(config)
+    trials = [trial for trial in trials_of(config) if is_spent(trial)]
+    assert len(trials) == 6
+    assert [one.params["optimizer.head_lr"] for one in trials].count(trial.params["optimizer.head_lr"]) == 1
 
 
 def test_a_journal_torn_by_a_crash_loses_its_last_line_only(tmp_path):

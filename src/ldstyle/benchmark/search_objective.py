@@ -14,7 +14,7 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
-from ldstyle.benchmark.search_storage import ERROR, FOLDS, WORKER, queue_again
+from ldstyle.benchmark.search_storage import ERROR, FOLDS, RETRY_OF, WORKER, queue_again
 from ldstyle.benchmark.spaces import Parameter, nested, suggest
 from ldstyle.data.splits import SourceFold, split_domain
 from ldstyle.training.config import RunConfig
@@ -100,8 +100,14 @@ class Objective:
 
 
 def admitted(trial: optuna.Trial, *, budget: int) -> bool:
-    """Whether a trial is among the ``budget`` that are wanted; numbers decide, so all workers agree."""
-    before = (other for other in trial.study.get_trials(deepcopy=False) if other.number < trial.number)
+    """Whether a trial is among the ``budget`` that are wanted; numbers decide, so all workers agree.
+
+    Two workers may both have seen that a third died, and queued its trial twice; the first counts.
+    """
+    before = [other for other in trial.study.get_trials(deepcopy=False) if other.number < trial.number]
+    origin = trial.user_attrs.get(RETRY_OF)
+    if origin is not None and any(other.user_attrs.get(RETRY_OF) == origin for other in before):
+        return False
     return sum(is_spent(other) or not other.state.is_finished() for other in before) < budget
 
 

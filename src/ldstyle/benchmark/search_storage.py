@@ -28,9 +28,10 @@ JOURNAL = "journal.log"
 WORKERS = "workers"
 WORKER = "worker"
 RETRIES = "retries"
+RETRY_OF = "retry_of"
 FOLDS = "folds"
 ERROR = "error"
-"""Attributes of a trial: who runs it, how often it was begun again, scores by fold, and why it failed."""
+"""Attributes of a trial: who runs it, how often it was begun again and after which, scores by fold, why it failed."""
 
 MAX_RETRIES = 3
 HEARTBEAT_SECONDS = 30
@@ -145,6 +146,7 @@ def queue_again(study: optuna.Study, trial: FrozenTrial, *, died: bool = True) -
     attributes = dict(trial.user_attrs)
     attributes.pop(WORKER, None)
     attributes[RETRIES] = attributes.get(RETRIES, 0) + died
+    attributes[RETRY_OF] = trial.number
     if attributes[RETRIES] <= MAX_RETRIES:
         study.enqueue_trial(trial.params, user_attrs=attributes)
 
