@@ -18,6 +18,7 @@ import ldstyle.training.loop as loop
 from ldstyle.data.synthetic import write_scenes
 from ldstyle.training.config import OptimizerConfig
 from ldstyle.training.loop import fit, set_learning_rates
+from ldstyle.training.model_file import load_model
 from ldstyle.training.record import RunRecord
 from ldstyle.training.settings import load_config
 
@@ -176,6 +177,10 @@ def test_predictions_thresholds_and_scores_agree(scenes: Path, tmp_path: Path) -
             means.append(np.mean(ap))
             assert record.scores[scored]["per_domain"][domain] == pytest.approx(means[-1], abs=1e-6)
         assert record.scores[scored]["map"] == pytest.approx(np.mean(means), abs=1e-6)
+    extra = load_model(tmp_path / "run").extra  # what new images are later compared with
+    pooled = np.concatenate([stored[f"validation/{domain}/labels"] for domain in SOURCES])
+    assert extra["label/prevalence"].tolist() == pytest.approx((pooled == 1).mean(axis=0).tolist())
+    assert extra["style/count"].tolist() == [3, 3]
     selected = metrics(tmp_path / "run")[record.selected_epoch - 1]
     assert selected["validation"]["map"] == pytest.approx(record.scores["validation"]["map"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ldstyle.data.pool import Batch, Pool
 from ldstyle.nn import LabelDecoupledStyle, StyledNet, activation_maps, analyse_head
 from ldstyle.nn.layout import as_maps
 from ldstyle.training.localization import Localization, Table
-from ldstyle.training.scoring import nullable
+from ldstyle.training.scoring import evaluating, nullable
 from ldstyle.training.sources import SourceData
 
 MOST = 256
@@ -61,7 +61,7 @@ def localize_predictions(
         return None
     head = analyse_head(backbone, image_size=(pool.size, pool.size))
     table = Localization(pool.vocabulary)
-    with _evaluating(backbone):
+    with evaluating(backbone):
         for batch in _batches(pool, rows, batch_size):
             assert batch.masks is not None
             maps, _ = activation_maps(backbone, head, augmentation.normalise(batch.images.to(device)))
@@ -84,7 +84,7 @@ def _learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, 
     size = (images.shape[2], images.shape[3])
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(_evaluating(net.backbone))
+        stack.enter_context(evaluating(net.backbone))
         for point, style in zip(net.points, net.styles, strict=True):
 
             def hook(_module: nn.Module, _args: Any, output: Any, point: Any = point, style: Any = style) -> None:
@@ -94,17 +94,6 @@ def _learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, 
                 stack.callback(net.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
         net.backbone(images)
     return maps
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes.items():
-            part.training = training
 
 
 def _has_llam(style: nn.Module) -> bool:

@@ -25,6 +25,7 @@ from ldstyle.training.settings import settings_of
 from ldstyle.training.sources import SourceData
 from ldstyle.training.state import TrainingState
 from ldstyle.training.stopping import SELECTION
+from ldstyle.training.style_statistics import labelled_images, source_style_statistics
 from ldstyle.training.swad import reestimate_batchnorm
 from ldstyle.training.validation import Predictions, plain_images, predict
 
@@ -53,6 +54,11 @@ def finish(
             size=config.data.size,
             sources=config.data.sources,
             backbone_config=config.backbone,
+            extra=source_style_statistics(
+                state.backbone,
+                labelled_images(data.validation, augmentation, processes.device, batch_size=batch_size),
+                image_size=config.data.size,
+            ),
         )
         write_predictions(folder / PREDICTIONS, {"validation": validation, "test": test})
         close_run(folder, _record(config, state, data, validation, test, thresholds, epoch, processes.device))

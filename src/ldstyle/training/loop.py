@@ -100,8 +100,8 @@ def _train(config: RunConfig, fabric: Fabric, display: Display, interruption: In
         set_learning_rates(optimizer, config.optimizer, state.epoch)
         averaging = state.swad is not None and _settled(state, config.optimizer.epochs)
 
+        model.train()
         while state.step < steps:
-            model.train()
             images, truth = source.load(next(batches), epoch=state.epoch)
             loss, scalars = model(images, truth)
             fabric.backward(loss)
@@ -192,7 +192,7 @@ def _segment_ends(config: RunConfig, state: TrainingState, steps: int) -> bool:
 def _close_segment(state: TrainingState, predictions: Predictions) -> None:
     assert state.swad is not None
     if not state.swad.ended:
-        state.swad.close(predictions.summary()["loss"])
+        state.swad.close(predictions.loss())
         state.segment_epochs.append(state.epoch)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,21 +42,32 @@ class Predictions:
         rows = {name: torch.from_numpy(self.pool.domain == d) for d, name in enumerate(self.pool.domains)}
         return {name: (self.logits[chosen], self.labels[chosen]) for name, chosen in rows.items()}
 
+    @cached_property
+    def ap(self) -> dict[str, Tensor]:
+        """AP of each label by domain, (L,); NaN without a positive."""
+        return {
+            name: average_precision(probabilities(logits), labels == 1, labels >= 0)
+            for name, (logits, labels) in self.by_domain().items()
+        }
+
     def map_by_domain(self) -> dict[str, float]:
         """Return the mAP of each domain; NaN for one without a positive label."""
-        return {name: float(_ap(*parts).nanmean()) for name, parts in self.by_domain().items()}
+        return {name: float(values.nanmean()) for name, values in self.ap.items()}
+
+    def loss(self) -> float:
+        """Return the mean over domains of the binary cross-entropy."""
+        losses = [mean_bce(*part) for part in self.by_domain().values()]
+        return float(torch.tensor(losses, dtype=torch.float64).nanmean())
 
     def summary(self) -> dict[str, Any]:
         """Return ``map`` (the plain mean over domains), ``loss``, and the AP by domain and by label."""
-        parts = self.by_domain()
         per_domain = self.map_by_domain()
-        losses = torch.tensor([mean_bce(*part) for part in parts.values()], dtype=torch.float64)
-        ap = torch.stack([_ap(*part) for part in parts.values()]).nanmean(dim=0)
+        by_label = torch.stack(list(self.ap.values())).nanmean(dim=0)
         return {
             "map": nullable(torch.tensor(list(per_domain.values()), dtype=torch.float64).nanmean()),
-            "loss": nullable(losses.nanmean()),
+            "loss": nullable(self.loss()),
             "per_domain": {name: nullable(value) for name, value in per_domain.items()},
-            "ap": {name: nullable(value) for name, value in zip(self.pool.vocabulary, ap, strict=True)},
+            "ap": {name: nullable(value) for name, value in zip(self.pool.vocabulary, by_label, strict=True)},
         }
 
     def thresholds(self) -> Tensor:
@@ -108,7 +120,3 @@ def flat_scalars(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             scalars[f"{prefix}{key}"] = float(value)
     return scalars
-
-
-def _ap(logits: Tensor, labels: Tensor) -> Tensor:
-    return average_precision(probabilities(logits), labels == 1, labels >= 0)
