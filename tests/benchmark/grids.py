@@ -75,7 +75,7 @@ def _dawdle(job: Job) -> Outcome:
     from ldstyle.training.interruption import Interruption
 
     with Interruption() as interruption:
-        Path(job.results, f"{job.cell.slug}.ready").touch()
+        Path(job.results, f"{job.cell.slug}.ready").write_text(str(os.getppid()))
         for _ in range(1200):
             time.sleep(0.05)
             if interruption.requested:

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: the extra `ray`"),
 ]
-SECONDS = 240
+SECONDS = 400
 
 
 @pytest.fixture(scope="module")

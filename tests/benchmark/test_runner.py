@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ldstyle.benchmark.local import LocalExecutor, available_cores
+from ldstyle.benchmark.local import LocalExecutor, available_cores, worker_context
+from ldstyle.benchmark.ray_executor import RayExecutor
 from ldstyle.benchmark.records import FAILURE, RECORDS, append_record, claim, read_records, read_results, write_plan
 from ldstyle.benchmark.runner import ATTEMPTS, check_settings, run_cells
 from ldstyle.benchmark.work import STORE, Job, Outcome, attempt, pack, sees_store
@@ -189,22 +190,32 @@ def test_workers_share_the_cores():
 
 def test_local_workers_stop_on_request_and_their_cells_go_on_next_time(tmp_path):
     grid = [cell("dawdling"), cell("waiting")]
+    ready = tmp_path / f"{grid[0].slug}.ready"
 
     def ask() -> None:
-        while not (tmp_path / f"{grid[0].slug}.ready").exists():
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: ready.exists() and ready.read_text())
+        # As a scheduler does: the process that the workers were forked from, and this one.
+        for process in (int(ready.read_text()), os.getpid()):
+            os.kill(process, signal.SIGTERM)
 
     asking = threading.Thread(target=ask)
     asking.start()
-    summary = run(grid, tmp_path, LocalExecutor(workers=1, work=misbehave))
+    events = []
+    summary = run(grid, tmp_path, LocalExecutor(workers=1, work=misbehave), events)
     asking.join()
+    assert events == [("started", grid[0].slug), ("stopped", grid[0].slug)]
     assert (summary.left, summary.exit_code) == ([grid[0].slug, grid[1].slug], 130)
     assert run(grid, tmp_path, InlineExecutor()).exit_code == 0
 
 
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"The executor 'ray' needs the extra `ray`: install 'ldstyle\[ray\]'"):
+        RayExecutor()
+
+
 def start(target, *arguments):
-    process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments)
+    process = worker_context().Process(target=target, args=arguments)
     process.start()
     return process
 

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -33,7 +34,7 @@ def default_workers() -> int:
     return torch.cuda.device_count() or available_cores()
 
 
-def _context() -> BaseContext:
+def worker_context() -> BaseContext:
     """Choose how processes start: forked from a server that holds the imports, where there is such a thing.
 
     Forking this process itself could hang the child, since torch runs threads; the server runs a single one.
@@ -42,6 +43,15 @@ def _context() -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
+    resource_tracker.ensure_running()  # or the server's start would start it, and unblock signals on the way
+    with _environment(_SINGLE_THREADED):
+        # Schedulers send SIGTERM to all processes of a job. A server that ends takes no worker along, but nobody could
+        # tell any more whether they live; it inherits that the signal is blocked.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 
@@ -49,13 +59,12 @@ class _Worker:
     """A process and the line to it; ``cell`` is what it is at work on."""
 
     def __init__(self, work: Callable[[Job], Outcome], *, threads: int, device: int | None) -> None:
-        context = _context()
+        context = worker_context()
         self.line, far = context.Pipe()
         self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=(far, work, threads, device), daemon=True
         )
-        with _environment(_SINGLE_THREADED):
-            self.process.start()
+        self.process.start()
         far.close()
         self.cell: str | None = None
 
@@ -173,6 +182,8 @@ def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int, devic
     # and Ctrl-C reaches this process as well as its parent, who decides.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     if device is not None:

@@ -39,9 +39,9 @@ class RayExecutor:
             self._gpus = float(bool(self._ray.cluster_resources().get("GPU", 0)))
         # A node that is lost takes its cells along: the runner gives them out again, with their checkpoints. Workers of
         # GPU tasks end after each by default, and would import everything again for every cell.
-        self._task = self._ray.remote(_attempt).options(
-            num_cpus=self._cpus, num_gpus=self._gpus, max_retries=0, scheduling_strategy="SPREAD"
-        )
+        self._task = self._ray.remote(
+            num_cpus=self._cpus, num_gpus=self._gpus, max_retries=0, max_calls=0, scheduling_strategy="SPREAD"
+        )(_attempt)
         return self
 
     def __exit__(self, *_: object) -> None:

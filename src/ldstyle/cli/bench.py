@@ -7,6 +7,7 @@ import importlib
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def status(arguments: argparse.Namespace) -> int:
     if not arguments.watch:
         console.print(status_view(found), highlight=False)
         return int(any(cell.status == "failed" for cell in found))
-    with Live(status_view(found), console=console, auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt), Live(status_view(found), console=console, auto_refresh=False) as live:
         while any(cell.status in ("running", "missing") for cell in found):
             time.sleep(arguments.every)
             found = read_results(arguments.results)

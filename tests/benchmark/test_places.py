@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ldstyle.benchmark.local import worker_context
+from ldstyle.benchmark.places import Place, find_domain_names, find_place, prepare_place
+from ldstyle.benchmark.presets import load_preset
+from ldstyle.data.catalog import read_domains
+from ldstyle.data.synthetic import DOMAINS
+
+SMOKE = load_preset("smoke")
+
+
+def own_table(folder, domains):
+    folder.mkdir(parents=True)
+    rows = [f"{name}{i}.png,{name},1" for name in domains for i in range(2)]
+    path = folder / "mine.csv"
+    path.write_text("\n".join(["path,domain,tree", *rows]) + "\n")
+    return path
+
+
+def test_a_folder_means_the_official_domains_if_they_are_there(tmp_path):
+    for name in ("dfc15", "ucm", "aid"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "labels.csv").write_text("path,tree\na.png,1\n")
+    place = find_place(str(tmp_path), preset=SMOKE, cache_dir=tmp_path)
+    assert find_domain_names(str(tmp_path), place) == ("ucm", "aid", "dfc15")
+    assert find_domain_names(str(tmp_path), place, ["mine", "aid"]) == ("mine", "aid")
+    with pytest.raises(ValueError, match=r"no domain 'mien'\. Did you mean 'mine'\?"):
+        find_domain_names(str(tmp_path), place, ["mien"])
+
+
+def test_a_folder_without_them_means_all_and_a_table_its_own(tmp_path, monkeypatch):
+    table = own_table(tmp_path / "data", ["x", "y"])
+    (tmp_path / "data" / "z").mkdir()
+    (tmp_path / "data" / "z" / "labels.csv").write_text("path,tree\na.png,1\n")
+    place = find_place(str(table), preset=SMOKE, cache_dir=tmp_path)
+    assert Path(place.root) == tmp_path / "data"
+    assert find_domain_names(str(table), place) == ("x", "y")
+    monkeypatch.setenv("LDSTYLE_DATA", str(table.parent))
+    place = find_place(None, preset=SMOKE, cache_dir=tmp_path)
+    assert set(find_domain_names(None, place)) == {"x", "y", "z"}
+
+
+def test_scenes_are_drawn_once_though_two_processes_ask(tmp_path):
+    place = find_place("synthetic", preset=SMOKE, cache_dir=tmp_path)
+    place = Place(place.root, place.cache_dir, scenes=3, pixels=place.pixels)
+    assert find_domain_names("synthetic", place) == DOMAINS
+    processes = [worker_context().Process(target=prepare_place, args=(place,)) for _ in "ab"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    drawn = Path(place.root, DOMAINS[0], "images", "00000.png").stat().st_mtime_ns
+    prepare_place(place)
+    assert Path(place.root, DOMAINS[0], "images", "00000.png").stat().st_mtime_ns == drawn
+    assert [len(table) for table in read_domains(Path(place.root))] == [3, 3, 3]
+
+
+def test_a_place_that_is_read_is_left_alone(tmp_path):
+    prepare_place(Place(str(tmp_path / "data"), str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
