@@ -18,7 +18,7 @@ from ldstyle.training.atomic import replace_text
 
 SCHEMA = 1
 RECORD = "record.json"
-_PACKAGES = ("ldstyle", "torch", "torchvision", "timm", "kornia", "lightning", "numpy", "torchmetrics")
+_PACKAGES = ("ldstyle", "torch", "torchvision", "timm", "lightning", "numpy", "torchmetrics")
 
 
 @dataclass(frozen=True)
