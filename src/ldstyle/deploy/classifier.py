@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from ldstyle.data.augment import Augmentation
 from ldstyle.data.decode import decode
 from ldstyle.nn.layout import logits_of
 from ldstyle.training.model_file import LoadedModel, load_model
@@ -23,6 +22,8 @@ from ldstyle.training.scoring import evaluating, probabilities
 
 Picture: TypeAlias = str | PathLike[str] | Image.Image | NDArray[np.uint8] | Tensor
 """A file, a Pillow image in RGB, an array (H, W, 3) uint8, or a tensor (3, H, W), uint8 or in [0, 1]."""
+
+_WHITE = 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +57,18 @@ class Classifier(nn.Module):
         model: Everything known about it.
     """
 
+    _scale: Tensor
+    _shift: Tensor
+
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()
         self.backbone = model.backbone
         self.model = model
-        self._augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
+        mean, std = (
+            torch.tensor(values).view(3, 1, 1) for values in (model.preprocessing.mean, model.preprocessing.std)
+        )
+        self.register_buffer("_scale", 1 / std, persistent=False)
+        self.register_buffer("_shift", -mean / std, persistent=False)
         self.eval()
 
     @property
@@ -90,9 +98,8 @@ class Classifier(nn.Module):
     def normalise(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, H, W), uint8 or floating point in [0, 1], into what the backbone takes."""
         if images.dtype == torch.uint8:
-            return self._augmentation.normalise(images)
-        mean, std = (torch.tensor(values).to(images).view(3, 1, 1) for values in self._statistics)
-        return (images - mean) / std
+            return images.float().mul_(self._scale / _WHITE).add_(self._shift)
+        return images * self._scale + self._shift
 
     def predict(self, images: Picture | Sequence[Picture], *, batch_size: int = 32) -> Prediction:
         """Predict the labels of images of any size; they are resized to the square the network takes.
@@ -119,10 +126,6 @@ class Classifier(nn.Module):
         """Turn logits, (N, L), into probabilities and labels."""
         scores = probabilities(logits)
         return Prediction(scores, scores >= self.thresholds, self.vocabulary)
-
-    @property
-    def _statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return self.model.preprocessing.mean, self.model.preprocessing.std
 
 
 def load(path: str | PathLike[str]) -> Classifier:
