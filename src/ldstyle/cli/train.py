@@ -6,6 +6,7 @@ import argparse
 import inspect
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ def run(config: RunConfig, argv: Sequence[str]) -> int:
     try:
         record = fit(config)
     except Interrupted as interrupted:
-        sys.stderr.write(f"{interrupted} Go on with the same command:\n  ldstyle train {' '.join(argv)}\n")
+        sys.stderr.write(f"{interrupted} Go on with the same command:\n  ldstyle train {shlex.join(argv)}\n")
         return INTERRUPTED
     except KeyboardInterrupt:
         sys.stderr.write("Stopped at once. The same command goes on from the last checkpoint.\n")
