@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -161,8 +162,9 @@ def onnx(case: Case, folder: Path, *, rounds: int) -> None:
 
 
 def predict(case: Case, folder: Path, *, rounds: int, count: int) -> None:
-    """Compare a folder, from names to a table, with the network alone."""
-    classifier = load(save(folder / "predict", case, plain(case)))
+    """Compare a folder, from names to a table, with the network alone, as it is and with its channels last."""
+    classifier = load(save(folder / "predict", case, plain(case))).to(memory_format=torch.channels_last)
+    network = plain(case)
     generator = np.random.default_rng(0)
     images = folder / f"images-{case.network}"
     images.mkdir()
@@ -172,20 +174,21 @@ def predict(case: Case, folder: Path, *, rounds: int, count: int) -> None:
     batch = 32
     inputs = torch.randn(batch, 3, case.size, case.size)
 
-    def alone() -> None:
+    def alone(network: nn.Module) -> None:
         with torch.inference_mode():
             for start in range(0, count, batch):
-                classifier.backbone(inputs[: count - start])
+                network(inputs[: count - start])
 
     def whole() -> None:
         found = predict_files(classifier, list_images([str(images)]), batch_size=batch)
         write_table(render(found, "csv"), folder / "out.csv")
 
-    found, took_alone, took_whole = ratio(whole, alone, rounds=rounds)
-    print(
-        f"predict   {case!s:32} {found:5.3f} of the network alone  "
-        f"({count / took_alone:.1f} against {count / took_whole:.1f} images/s, 256 px JPEG)"
-    )
+    for name, reference in (("as loaded", network), ("channels last", classifier.backbone)):
+        found, took, took_alone = ratio(whole, partial(alone, reference), rounds=rounds)
+        print(
+            f"predict   {case!s:32} {found:5.3f} of the network alone, {name}  "
+            f"({count / took:.1f} against {count / took_alone:.1f} images/s, 256 px JPEG)"
+        )
 
 
 def write_scene(path: Path, side: int) -> None:

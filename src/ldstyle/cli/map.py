@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ldstyle.cli.deploying import add_computing, device_of, positive
-from ldstyle.deploy.classifier import load
+from ldstyle.cli.deploying import add_computing, load_for, positive
 from ldstyle.deploy.scene_map import MapOptions, map_scene
 from ldstyle.training.progress import open_display
 
@@ -15,7 +14,7 @@ from ldstyle.training.progress import open_display
 def main(argv: Sequence[str]) -> int:
     """Slide over a GeoTIFF of any size and map the probability of each label; an interrupted run goes on."""
     arguments = _parser().parse_args(argv)
-    classifier = load(arguments.model).to(device_of(arguments))
+    classifier = load_for(arguments)
     options = MapOptions(
         tile=arguments.tile,
         match_gsd=arguments.match_gsd,

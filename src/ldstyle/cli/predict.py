@@ -11,8 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ldstyle.cli.deploying import add_computing, add_images, device_of
-from ldstyle.deploy.classifier import load
+from ldstyle.cli.deploying import add_computing, add_images, load_for
 from ldstyle.deploy.files import FilePredictions, predict_files
 from ldstyle.deploy.listing import list_images
 from ldstyle.deploy.shift import ShiftReport, check_shift, check_statistics
@@ -29,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     form = _format(arguments)
     check_format(form)
-    classifier = load(arguments.model).to(device_of(arguments))
+    classifier = load_for(arguments)
     points: tuple[InsertionPoint, ...] = ()
     if arguments.calibrate:
         check_statistics(classifier.model)
