@@ -40,7 +40,7 @@ def device_of(arguments: argparse.Namespace) -> torch.device:
 
 def load_for(arguments: argparse.Namespace) -> Classifier:
     """Load the model for many images: with channels last, convolutions on a CPU are up to 1.4 times as fast."""
-    return load(arguments.model).to(device_of(arguments), memory_format=torch.channels_last)
+    return load(arguments.model).to(device_of(arguments)).to(memory_format=torch.channels_last)
 
 
 def positive(text: str) -> int:
