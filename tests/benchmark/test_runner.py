@@ -181,9 +181,14 @@ def test_local_workers_survive_each_others_deaths_and_failures(tmp_path):
     assert len((tmp_path / RECORDS).read_text().splitlines()) == len(summary.done)
 
 
-def test_workers_share_the_cores():
+def test_workers_share_the_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert LocalExecutor(workers=1).threads == available_cores()
     assert LocalExecutor(workers=64 * available_cores()).threads == 1
+    assert LocalExecutor(workers=1, threads=5).threads == 5
+    for limit, expected in (("1", 1), ("", available_cores()), ("4,2", available_cores()), ("999", available_cores())):
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+        assert LocalExecutor(workers=1).threads == expected
     with pytest.raises(ValueError, match=r"`workers` must be at least 1; got 0"):
         LocalExecutor(workers=0)
 

@@ -74,6 +74,7 @@ def test_the_same_command_goes_on_where_it_was_cut(results, options, capsys):
     folder, _, _, before = results
     assert main(["bench", "run", *options]) == 1
     said = capsys.readouterr().err
+    assert f"[3/3] done    {ORACLE}  mAP " in said
     assert "1 done now, 1 done before, 1 failed" in said
     assert f"failed: {BAD}: ValueError: " in said
     rows = (folder / ORACLE / "metrics.jsonl").read_text().splitlines()

@@ -34,6 +34,13 @@ def default_workers() -> int:
     return torch.cuda.device_count() or available_cores()
 
 
+def default_threads(workers: int) -> int:
+    """Return each worker's share of the cores, or ``$OMP_NUM_THREADS`` where that is less."""
+    share = max(1, available_cores() // workers)
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
+
+
 def worker_context() -> BaseContext:
     """Choose how processes start: forked from a server that holds the imports, where there is such a thing.
 
@@ -88,7 +95,7 @@ class LocalExecutor:
     def __init__(self, *, workers: int, threads: int | None = None, work: Callable[[Job], Outcome] = attempt) -> None:
         if workers < 1:
             raise ValueError(f"`workers` must be at least 1; got {workers}.")
-        self.threads = threads or max(1, available_cores() // workers)
+        self.threads = threads or default_threads(workers)
         self._work = work
         # Whoever narrowed down the devices has decided for all workers.
         self._devices = 0 if "CUDA_VISIBLE_DEVICES" in os.environ else torch.cuda.device_count()

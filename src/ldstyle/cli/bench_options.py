@@ -18,7 +18,7 @@ from ldstyle.benchmark.local import LocalExecutor, default_workers
 from ldstyle.benchmark.methods import Method
 from ldstyle.benchmark.places import find_domain_names, find_place, prepare_place
 from ldstyle.benchmark.presets import PRESETS, load_preset
-from ldstyle.benchmark.records import CellResult, read_results, write_plan
+from ldstyle.benchmark.records import CellResult, read_records, read_results, write_plan
 from ldstyle.benchmark.runner import Event, Executor, Report, Summary, check_settings, run_cells
 from ldstyle.benchmark.status import describe_counts, duration, estimate_seconds, status_view
 from ldstyle.training.config import default_cache_dir
@@ -74,7 +74,7 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
     write_plan(results, cells)
     prepare_place(place, workers=arguments.workers or default_workers())
     try:
-        with _display(results, len(mine)) as report:
+        with _display(results, mine) as report:
             summary = run_cells(mine, results=results, place=place, executor=_executor(arguments), report=report)
     except KeyboardInterrupt:
         sys.stderr.write("Stopped at once. The same command goes on from the last checkpoints.\n")
@@ -177,7 +177,7 @@ def _summarize(summary: Summary, results: Path) -> None:
 
 
 @contextmanager
-def _display(results: Path, cells: int) -> Iterator[Report]:
+def _display(results: Path, cells: Sequence[Cell]) -> Iterator[Report]:
     """Show a live table on a terminal, and a line per event elsewhere."""
     console = Console(stderr=True)
 
@@ -185,16 +185,15 @@ def _display(results: Path, cells: int) -> Iterator[Report]:
         return status_view(read_results(results))
 
     if not console.is_terminal:
-        yield _line_per_event(cells)
+        done = read_records(results)
+        yield _line_per_event(len(cells), ended=sum(cell.slug in done for cell in cells))
         return
     with Live(console=console, get_renderable=view, refresh_per_second=1, transient=True):
         yield lambda event: None
     console.print(describe_counts(read_results(results)), highlight=False)
 
 
-def _line_per_event(cells: int) -> Callable[[Event], None]:
-    ended = 0
-
+def _line_per_event(cells: int, *, ended: int) -> Callable[[Event], None]:
     def report(event: Event) -> None:
         nonlocal ended
         ended += event.kind in ("done", "failed")
