@@ -37,7 +37,7 @@ class TestCachedMaps:
         ],
     )
     def test_rebuilding_is_due_after_the_warm_up_and_then_at_intervals(self, refresh, warmup, every, due):
-        style = replace(label_decoupled("csu", "gradcam"), attention=GradCamConfig(refresh, every))
+        style = replace(label_decoupled("csu", "gradcam", gate_prob=0.5), attention=GradCamConfig(refresh, every))
         net = styled(replace(style, warmup_epochs=warmup))
         assert [epoch for epoch in range(25) if net.refresh_due(epoch)] == due
 

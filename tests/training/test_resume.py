@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ from ldstyle.training.loop import fit
 from ldstyle.training.progress import Display
 
 from .runs import at, checkpoint, metrics, process_context, same, tiny, weights
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Undo what a shell does to a command it starts in the background: it makes it deaf to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def kill_after(config: RunConfig, checkpoints: int) -> None:
