@@ -102,11 +102,11 @@ class Grid:
         """
         cell = self.cell(method, split, seed)
         described = {key: value for key, value in cell.describe().items() if key != "settings"}
-        test = self._scores(ap, cf1, of1)
+        test, everything = (self._scores(values, cf1, of1) for values in (ap, ap if whole is None else whole))
         record = {
             "schema": 1,
             **described,
-            "scores": {"test": test, "all": None if cell.oracle else self._scores(ap if whole is None else whole, cf1, of1)},
+            "scores": {"test": test, "all": None if cell.oracle else everything},
             "validation_map": 0.8,
             "selected_epoch": epochs,
             "selected_warmup_weight": None,
