@@ -1,0 +1,103 @@
+"""Table 8: what each part of the method contributes, with the paper's figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ldstyle.benchmark.ablations import ABLATIONS, AblationResult, ablation_table
+from ldstyle.benchmark.comparison import Difference, best
+from ldstyle.benchmark.paper import TABLE_8, TABLES_BY_TARGET
+from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.statistics import holm
+from ldstyle.report.items import Absent, Table, Value
+from ldstyle.report.tables_cells import split_rank
+from ldstyle.report.tables_scores import BOLD, explain_pairs
+from ldstyle.report.tables_values import (
+    DASH,
+    count_seeds,
+    interval_of,
+    of_difference,
+    of_entry,
+    of_score,
+    p_value,
+    seeds_text,
+    signed,
+)
+
+TITLE = "Ablations"
+METRICS = {"map": "mAP", "cf1": "CF1", "of1": "OF1"}
+PAPER_TARGET = "ucm"
+"""Target of the split that Table 8 is of."""
+
+
+def ablation_tables(results: Sequence[CellResult], *, part: Literal["test", "all"] = "test") -> list[Table | Absent]:
+    """Return Table 8 for each split on which ablations were asked for.
+
+    Args:
+        results: Cells of one results folder and preset.
+        part: Part of the target.
+    """
+    edited = {ablation.name for ablation in ABLATIONS if ablation.edit}
+    splits = sorted({cell.split for cell in results if cell.method in edited}, key=split_rank)
+    if not splits:
+        return [Absent("ablation", TITLE, "No ablations were run. Run them with `ldstyle bench ablations`.")]
+    return [_table([cell for cell in results if cell.split == split], split, part) for split in splits]
+
+
+def _table(results: Sequence[CellResult], split: str, part: Literal["test", "all"]) -> Table | Absent:
+    slug, target = f"ablation-{split}", results[0].target
+    title = f"{TITLE} on {split}: target {target}"
+    found = ablation_table(results, split=split, part=part)
+    if not any(row.map.values for row in found):
+        reason = f"None of the ablations on {split} is done. Run them with `ldstyle bench ablations`."
+        return Absent(slug, title, reason)
+    seeds = sorted({*found[0].map.values, *found[0].map.absent})
+    printed = _of_the_paper(results[0]) and part == "test"
+    changes = _corrected(found)
+    rows = tuple(_row(row, changes.get(row.ablation.name), found, printed=printed) for row in found)
+    columns = [f"variant ({count_seeds(len(seeds))})", *METRICS.values(), "ΔmAP", "95 % interval", "p (Holm)"]
+    columns += ["mAP (paper)", "ΔmAP (paper)"] if printed else []
+    where = f"the test part of {target}" if part == "test" else f"all images of {target}"
+    caption = (
+        f"What is lost without each part, on {where} in percent: mean ± standard deviation over {seeds_text(seeds)}; "
+        f"ΔmAP is the change against the full method of the same block. {explain_pairs(len(seeds))} {BOLD}, by block."
+    )
+    caption += " Beside ours the paper's, over 5 seeds." if printed else ""
+    blocks = [row.ablation.base for row in found]
+    breaks = tuple(i for i in range(1, len(blocks)) if blocks[i] != blocks[i - 1])
+    return Table(slug, title, caption, tuple(columns), rows, breaks)
+
+
+def _row(
+    row: AblationResult, change: Difference | None, found: Sequence[AblationResult], *, printed: bool
+) -> tuple[Value, ...]:
+    name, block = row.ablation.name, [other for other in found if other.ablation.base == row.ablation.base]
+    cells = [Value(row.ablation.title)]
+    for metric in METRICS:
+        first = best({other.ablation.name: getattr(other, metric) for other in block})
+        cells.append(of_entry(getattr(row, metric), best=name in first))
+    if change is None:
+        cells += [Value(DASH)] * 3
+    else:
+        cells += [of_difference(change), interval_of(change), p_value(change.p_holm)]
+    if printed:
+        paper = TABLE_8[name]
+        cells += [of_score(paper.map), _printed_change(paper.change)]
+    return tuple(cells)
+
+
+def _printed_change(change: float | None) -> Value:
+    return Value(DASH) if change is None else Value(signed(change), change)
+
+
+def _corrected(found: Sequence[AblationResult]) -> dict[str, Difference]:
+    changes = {row.ablation.name: row.change for row in found if row.change is not None}
+    corrected = holm([change.p for change in changes.values()])
+    pairs = zip(changes.items(), corrected, strict=True)
+    return {name: Difference(**{**vars(change), "p_holm": p}) for (name, change), p in pairs}
+
+
+def _of_the_paper(cell: CellResult) -> bool:
+    domains = {*cell.sources, cell.target}
+    return cell.preset == "paper" and cell.target == PAPER_TARGET and domains == TABLES_BY_TARGET.keys()

@@ -1,0 +1,154 @@
+"""One set of cells, in an order that depends on what they are and not on when they were run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+from ldstyle.benchmark.ablations import ABLATIONS
+from ldstyle.benchmark.comparison import Entry, Results, best
+from ldstyle.benchmark.methods import METHODS, TITLES, WITH_SWAD
+from ldstyle.benchmark.paper import TABLES_BY_TARGET
+from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.sensitivity import SWEEPS
+from ldstyle.report.items import Absent
+from ldstyle.report.tables_values import count_seeds
+
+BASELINE = "erm"
+ORACLE = "oracle"
+PARTS = {"test": "test part", "all": "whole target"}
+"""Parts of the target that are reported on: the paper's number, and all images of it."""
+
+_EDITED = {ablation.name for ablation in ABLATIONS if ablation.edit}
+_SWEPT = tuple(f"{sweep.base}~{sweep.name}=" for sweep in SWEEPS)
+
+
+class CellSet:
+    """The cells of one grid: one preset, all methods but ablations and points of sweeps.
+
+    Args:
+        results: Cells of one results folder and preset, in any order.
+
+    Raises:
+        ValueError: The cells are of several presets.
+
+    Attributes:
+        cells: The cells in order of split, method and seed.
+        results: Their statistics.
+        methods: Names of the methods: plain and global ones, label-decoupled ones, the user's own, the oracle.
+        splits: Names of the splits.
+    """
+
+    def __init__(self, results: Sequence[CellResult]) -> None:
+        presets = sorted({cell.preset for cell in results})
+        if len(presets) > 1:
+            raise ValueError(f"Tables are of one preset; got {presets}. Make them for each preset apart.")
+        chosen = [cell for cell in results if is_main(cell.method)]
+        self.cells = tuple(sorted(chosen, key=_place))
+        self.results = Results(self.cells)
+        self.methods = tuple(sorted(self.results.methods, key=method_rank))
+        self.splits = self.results.splits
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Names of the methods in tables."""
+        return {method: _title(method, self.cells) for method in self.methods}
+
+    @property
+    def preset(self) -> str:
+        """Name of the preset."""
+        return self.cells[0].preset
+
+    @property
+    def row_header(self) -> str:
+        """Header of the column of methods, with the number of seeds."""
+        return f"method ({count_seeds(len(self.results.seeds))})"
+
+    def on(self, split: str) -> CellSet:
+        """Return the cells of a split."""
+        return CellSet([cell for cell in self.cells if cell.split == split])
+
+    def without(self, *methods: str) -> CellSet:
+        """Return the cells of all other methods."""
+        return CellSet([cell for cell in self.cells if cell.method not in methods])
+
+    def first(self, split: str) -> CellResult:
+        """Return a cell of a split, to look up its domains."""
+        return next(cell for cell in self.cells if cell.split == split)
+
+    def heading(self, split: str) -> str:
+        """Return a split as a column is headed: ``s1 → ucm``."""
+        return f"{split} → {self.first(split).target}"
+
+    def of_the_paper(self, split: str) -> bool:
+        """Whether a split is one of the paper's, at its size."""
+        cell = self.first(split)
+        return cell.preset == "paper" and {*cell.sources, cell.target} == TABLES_BY_TARGET.keys()
+
+    @property
+    def is_the_papers(self) -> bool:
+        """Whether the splits are the paper's three, at its size."""
+        targets = {self.first(split).target for split in self.splits}
+        return targets == TABLES_BY_TARGET.keys() and all(map(self.of_the_paper, self.splits))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether not a single cell is done."""
+        return not any(cell.status == "done" for cell in self.cells)
+
+    def nothing(self, slug: str, title: str) -> Absent:
+        """Say that no cell is done, and what became of them."""
+        counts = {status: sum(cell.status == status for cell in self.cells) for status in ("failed", "running")}
+        known = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        reason = f"None of {len(self.cells)} cells is done{f' ({known})' if known else ''}."
+        if not self.cells:
+            return Absent(slug, title, "No cell has such a score. Add methods with `ldstyle bench run --methods all`.")
+        return Absent(slug, title, f"{reason} Run them with `ldstyle bench run`; `ldstyle bench status` shows how far.")
+
+
+def split_rank(split: str) -> list[tuple[int, str]]:
+    """Return where a split stands: ``s2`` before ``s10``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", split)]
+
+
+def is_main(method: str) -> bool:
+    """Whether a method is a row of the benchmark, and not an ablation or a point of a sweep, which have their own."""
+    return method not in _EDITED and not method.startswith(_SWEPT)
+
+
+def method_rank(method: str) -> tuple[int, int, str]:
+    """Return where a method stands: as in the paper, ``+swad`` after the plain rows, the oracle last."""
+    plain = method.removesuffix(WITH_SWAD)
+    known = METHODS.index(plain) if plain in METHODS else len(METHODS)
+    return group(method), known + len(METHODS) * method.endswith(WITH_SWAD), method
+
+
+def group(method: str) -> int:
+    """Return 0 for plain and global methods, 1 for label-decoupled ones, 2 for the user's own, 3 for the oracle."""
+    plain = method.removesuffix(WITH_SWAD)
+    if plain == ORACLE:
+        return 3
+    return 2 if plain not in METHODS else int(plain.startswith("ld-"))
+
+
+def rules(methods: Sequence[str]) -> tuple[int, ...]:
+    """Return the rows that begin another group of methods."""
+    return tuple(row for row in range(1, len(methods)) if group(methods[row]) != group(methods[row - 1]))
+
+
+def competing(entries: dict[str, Entry]) -> tuple[str, ...]:
+    """Return the best of the methods, all that tie; the oracle does not compete, and one alone is not the best."""
+    rivals = {method: entry for method, entry in entries.items() if method != ORACLE}
+    return best(rivals) if len(rivals) > 1 else ()
+
+
+def _title(method: str, cells: Sequence[CellResult]) -> str:
+    plain = method.removesuffix(WITH_SWAD)
+    if plain in TITLES:
+        return TITLES[plain] + (" + SWAD" if method != plain else "")
+    return min(cell.title for cell in cells if cell.method == method)
+
+
+def _place(cell: CellResult) -> tuple[list[tuple[int, str]], tuple[int, int, str], int]:
+    return split_rank(cell.split), method_rank(cell.method), cell.seed

@@ -1,0 +1,78 @@
+"""Table 1 for the data that the runs were made with: images, labels per image and positives, beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ldstyle.benchmark.records import CellResult
+from ldstyle.data.catalog import read_domains
+from ldstyle.data.table1 import PAPER_TABLE_1, Statistics, count
+from ldstyle.data.tables import SceneTable
+from ldstyle.report.items import Absent, Table, Value
+from ldstyle.report.tables_cells import split_rank
+from ldstyle.report.tables_values import DASH, number
+
+SLUG = "dataset"
+TITLE = "Data sets"
+
+
+def dataset_table(results: Sequence[CellResult], *, root: Path | None = None) -> Table | Absent:
+    """Count what Table 1 counts, from the data folder that the runs name.
+
+    Args:
+        results: Cells of one set.
+        root: Data folder; by default the one in the records.
+    """
+    done = [cell for cell in results if cell.status == "done" and "place" in cell.record]
+    if not done:
+        return Absent(SLUG, TITLE, "No cell is done, so there is no record of the data. Run `ldstyle bench run` first.")
+    # The oracle has read its target alone, whose labels may be fewer.
+    cell = max(sorted(done, key=lambda cell: cell.cell), key=lambda cell: len(cell.vocabulary))
+    domains = _domains(results)
+    try:
+        tables = _read(cell.record["place"], domains, cell.vocabulary, root)
+    except (OSError, ValueError) as error:
+        return Absent(SLUG, TITLE, f"The data cannot be read here: {error}")
+    counted = {table.domain: count(table) for table in tables}
+    columns: list[str] = []
+    for domain in domains:
+        columns += [domain, *([f"{domain} (paper)"] if domain in PAPER_TABLE_1 else [])]
+    sides = [side for domain in domains for side in (counted[domain], PAPER_TABLE_1.get(domain)) if side is not None]
+    rows = [
+        (Value("images"), *(number(side.images) for side in sides)),
+        (Value("labels per image"), *(number(side.labels_per_image, digits=2) for side in sides)),
+        *((Value(label), *(_positives(side, label) for side in sides)) for label in cell.vocabulary),
+    ]
+    beside = " Beside what is found here, the paper's Table 1." if len(sides) > len(domains) else ""
+    dashes = any(value.text == DASH for row in rows for value in row)
+    unknown = " Labels that a data set leaves unknown have a dash." if dashes else ""
+    caption = f"Images, labels per image, and images that have each label, in all parts together.{beside}{unknown}"
+    return Table(SLUG, TITLE, caption, ("", *columns), tuple(rows), (2,))
+
+
+def _read(
+    place: Mapping[str, Any], domains: Sequence[str], vocabulary: Sequence[str], root: Path | None
+) -> tuple[SceneTable, ...]:
+    mapping = None if place.get("mapping") is None else Path(place["mapping"])
+    return read_domains(
+        root or Path(place["root"]),
+        domains,
+        sea=place.get("sea", "drop"),
+        mapping=mapping,
+        vocabulary=vocabulary if mapping is None else None,
+        require_images=False,
+    )
+
+
+def _domains(results: Sequence[CellResult]) -> list[str]:
+    """Return the domains: targets in the order of their splits, then sources that are never a target."""
+    ordered = sorted(results, key=lambda cell: split_rank(cell.split))
+    names = [cell.target for cell in ordered] + [source for cell in ordered for source in cell.sources]
+    return list(dict.fromkeys(names))
+
+
+def _positives(side: Statistics, label: str) -> Value:
+    found = side.positives.get(label)
+    return Value(DASH) if found is None else number(found)

@@ -1,0 +1,147 @@
+"""What runs observed beside their scores: whether activation maps find the labels, and what training cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ldstyle.benchmark.comparison import Entry, Results
+from ldstyle.benchmark.records import CellResult
+from ldstyle.report.items import Absent, Table, Value
+from ldstyle.report.tables_cells import BASELINE, CellSet, competing, rules
+from ldstyle.report.tables_values import DASH, of_entry, plain, seeds_text
+
+_UNITS = ((2 * 3600.0, 3600.0, "h"), (2 * 60.0, 60.0, "min"), (0.0, 1.0, "s"))
+"""From how many seconds on a column is in which unit."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a cell observed, in the form that the statistics read."""
+
+    method: str
+    split: str
+    seed: int
+    status: str
+    scores: Mapping[str, Any]
+
+
+def localization_table(cells: CellSet) -> Table | Absent:
+    """Return how well class activation maps on the target find the labels, beside what a uniform map would reach."""
+    slug, title = "localization", "Do activation maps find the labels?"
+    if cells.is_empty:
+        return cells.nothing(slug, title)
+    observed = _observe(cells, _located)
+    metrics = ("pointing", "pointing_chance", "iou", "iou_chance", "judged")
+    rows: list[tuple[Value, ...]] = []
+    breaks: list[int] = []
+    blind: list[str] = []
+    for split in cells.splits:
+        here, target = cells.on(split), cells.first(split).target
+        found = Results(one for one in observed if one.split == split)
+        entries = {name: {m: found.entry(m, metric=name) for m in here.methods} for name in metrics}
+        if not any(entry.values for entry in entries["pointing"].values()):
+            blind.append(target)
+            continue
+        breaks += [len(rows)] if rows else []
+        rows += [(Value(here.titles[m]), Value(target), *_located_row(entries, m)) for m in here.methods]
+    if not rows:
+        return Absent(slug, title, f"No target has masks to compare with: {', '.join(blind)}.")
+    caption = (
+        "Class activation maps of the deployed network on up to 256 images of the target, against the labels' masks, "
+        "in percent, means over labels: pointing is how often the highest place lies in the label's region, IoU the "
+        "overlap of the region with as many highest places. Beside each what a map of equal values reaches; judged is "
+        f"the share of regions that had a map at all. Mean ± standard deviation over {seeds_text(cells.results.seeds)}."
+        + (f" No masks: {', '.join(blind)}." if blind else "")
+    )
+    columns = ("target", "pointing", "pointing (uniform)", "IoU", "IoU (uniform)", "judged")
+    return Table(slug, title, caption, (cells.row_header, *columns), tuple(rows), tuple(breaks))
+
+
+def cost_table(cells: CellSet) -> Table | Absent:
+    """Return what training a method cost: time, time per epoch, both relative to ERM, and memory."""
+    slug, title = "cost", "Cost of training"
+    if cells.is_empty:
+        return cells.nothing(slug, title)
+    found = Results(_observe(cells, _spent))
+    metrics = ("run", "epoch", "epochs", "mb")
+    entries = {name: {m: found.entry(m, metric=name) for m in cells.methods} for name in metrics}
+    unit, run = _in_unit(entries["run"])
+    epoch_unit, epoch = _in_unit(entries["epoch"])
+    with_baseline = BASELINE in cells.methods
+    rows = []
+    for method in cells.methods:
+        row = [Value(cells.titles[method]), run[method]]
+        row += [_relative(entries["run"], method)] if with_baseline else []
+        row += [of_entry(entries["epochs"][method], scale=1.0), epoch[method]]
+        row += [_relative(entries["epoch"], method)] if with_baseline else []
+        rows.append((*row, of_entry(entries["mb"][method], scale=1.0, digits=0, deviation=False)))
+    run_ratio, epoch_ratio = ((f"{what} / ERM",) if with_baseline else () for what in ("training", "epoch"))
+    columns = (f"training ({unit})", *run_ratio, "epochs", f"epoch ({epoch_unit})", *epoch_ratio, "peak memory (MB)")
+    averaged = ", averaged over the splits" if len(cells.splits) > 1 else ""
+    caption = (
+        f"Time, epochs and memory of one training run{averaged}, mean ± standard deviation over "
+        f"{seeds_text(found.seeds)}. {_machines(cells.cells)} Training ends early where validation stops improving, so "
+        "methods compare better by epoch."
+    )
+    return Table(slug, title, caption, (cells.row_header, *columns), tuple(rows), rules(cells.methods))
+
+
+def _observe(cells: CellSet, read: Callable[[CellResult], Mapping[str, Any]]) -> list[Observation]:
+    return [
+        Observation(c.method, c.split, c.seed, c.status, {"test": read(c)} if c.status == "done" else {})
+        for c in cells.cells
+    ]
+
+
+def _located(cell: CellResult) -> Mapping[str, Any]:
+    table = cell.record.get("localization")
+    if not table:
+        return {}
+    labels = [row for name, row in table.items() if name != "mean"]
+    judged, missing = (sum(row[name] for row in labels) for name in ("n", "missing"))
+    return {**table["mean"], "judged": judged / (judged + missing) if judged + missing else None}
+
+
+def _located_row(entries: Mapping[str, dict[str, Entry]], method: str) -> list[Value]:
+    found = ("pointing", "iou")
+    return [
+        of_entry(of_metric[method], deviation=name in found, best=name in found and method in competing(of_metric))
+        for name, of_metric in entries.items()
+    ]
+
+
+def _spent(cell: CellResult) -> Mapping[str, Any]:
+    seconds = cell.wall_seconds
+    per_epoch = None if seconds is None or not cell.epochs else seconds / cell.epochs
+    return {"run": seconds, "epoch": per_epoch, "epochs": cell.epochs, "mb": cell.record.get("peak_memory_mb")}
+
+
+def _in_unit(entries: Mapping[str, Entry]) -> tuple[str, dict[str, Value]]:
+    """Return the unit that suits the longest time of a column, and the column in it."""
+    longest = max((entry.mean for entry in entries.values() if entry.mean is not None), default=0.0)
+    size, unit = next((size, unit) for least, size, unit in _UNITS if longest >= least)
+    digits = 2 if unit == "s" and longest < 10 else 1
+    return unit, {method: of_entry(entry, scale=1 / size, digits=digits) for method, entry in entries.items()}
+
+
+def _relative(entries: Mapping[str, Entry], method: str) -> Value:
+    """Return how often ERM's time a method takes, over the seeds that both have."""
+    ours, theirs = entries[method].values, entries[BASELINE].values
+    shared = [seed for seed in ours if seed in theirs]
+    if not shared or not (base := fmean(theirs[seed] for seed in shared)):
+        return Value(DASH)
+    ratio = fmean(ours[seed] for seed in shared) / base
+    return Value(f"{plain(ratio, digits=2)} ×", ratio)
+
+
+def _machines(cells: Sequence[CellResult]) -> str:
+    machines = [cell.record.get("machine", {}) for cell in cells if cell.status == "done"]
+    hosts = {machine.get("host") for machine in machines}
+    threads = sorted({machine["threads"] for machine in machines if "threads" in machine})
+    used = f"{' or '.join(map(str, threads))} thread{'s' if threads != [1] else ''} per run" if threads else ""
+    if len(hosts) > 1:
+        return f"The runs were spread over {len(hosts)} machines ({used}), so times compare with care."
+    return f"All runs on one machine, {used}." if used else "All runs on one machine."
