@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ldstyle.training.atomic import replace_text
-from ldstyle.training.checkpoint import LAST, PREVIOUS, load_checkpoint, save_checkpoint
+from ldstyle.training.checkpoint import LAST, PREVIOUS, CheckpointWriter, load_checkpoint, save_checkpoint
 
 from .runs import same
 
@@ -116,3 +116,24 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     torch.save({"format": 99}, tmp_path / LAST)
     with pytest.raises(ValueError, match=r"must be a checkpoint of format 1; got 99\. Go on with the version"):
         load_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_holds_the_state_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
+    live = state(1)
+    with CheckpointWriter(tmp_path) as writer:
+        writer.save(live)
+        live["weights"]["a"].add_(5)  # type: ignore[index]  # as the next training step does
+        live["text"].append("later")  # type: ignore[attr-defined]
+    assert same(load_checkpoint(tmp_path), {"format": 1, **state(1)})
+
+
+def test_a_failure_to_write_beside_training_is_raised_and_loses_nothing(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path) as writer:
+        writer.save(state(1))
+        writer.wait()
+        with full_disk(10_000):
+            writer.save(state(2))
+            with pytest.raises(OSError, match="the disk is full"):
+                writer.save(state(3))
+    assert same(load_checkpoint(tmp_path), {"format": 1, **state(1)})
+    assert {path.name for path in tmp_path.iterdir()} == {LAST}

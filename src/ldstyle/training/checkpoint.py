@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import pickle
 import zipfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -36,6 +37,56 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
     path = folder / LAST
     replace_file(path, lambda file: torch.save({"format": FORMAT, **state}, file), keep=folder / PREVIOUS)
     return path
+
+
+class CheckpointWriter:
+    """Writes checkpoints while training goes on, one at a time; leaving the block waits for the last one.
+
+    Args:
+        folder: Folder of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[Path] | None = None
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Copy the state and have it written.
+
+        Raises:
+            OSError: The one before it could not be written; the checkpoints that are there stay as they are.
+        """
+        self.wait()
+        self._pending = self._pool.submit(save_checkpoint, self._folder, _copied(state))
+
+    def wait(self) -> None:
+        """Wait until what was to be saved is on disk; errors as in :meth:`save`."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+
+def _copied(value: Any) -> Any:
+    """Copy nested tensors to the host; the next training step changes the originals in place."""
+    match value:
+        case torch.Tensor():
+            return value.detach().to("cpu", copy=True)
+        case dict():
+            return {key: _copied(item) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(_copied(item) for item in value)
+        case _:
+            return value
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from ldstyle.seeding import derive_seed
 from ldstyle.training.atomic import replace_text
 from ldstyle.training.attention_maps import localize_attention
 from ldstyle.training.backbones import preprocessing
-from ldstyle.training.checkpoint import load_checkpoint, save_checkpoint
+from ldstyle.training.checkpoint import CheckpointWriter, load_checkpoint
 from ldstyle.training.config import OptimizerConfig, RunConfig
 from ldstyle.training.distributed import Processes, launch
 from ldstyle.training.finish import finish
@@ -69,10 +69,13 @@ def fit(config: RunConfig) -> RunRecord:
         interruption = stack.enter_context(Interruption())
         stack.enter_context(_own_torch_stream(config, fabric))
         stack.callback(Processes(fabric).close)
-        return _train(config, fabric, display, interruption)
+        checkpoints = stack.enter_context(CheckpointWriter(run_folder(config)))
+        return _train(config, fabric, display, interruption, checkpoints)
 
 
-def _train(config: RunConfig, fabric: Fabric, display: Display, interruption: Interruption) -> RunRecord:
+def _train(
+    config: RunConfig, fabric: Fabric, display: Display, interruption: Interruption, checkpoints: CheckpointWriter
+) -> RunRecord:
     folder, processes = run_folder(config), Processes(fabric)
     data = open_sources(config.data, seed=config.seed, progress=display.work)
     net = build_net(config, data, fabric)
@@ -122,7 +125,7 @@ def _train(config: RunConfig, fabric: Fabric, display: Display, interruption: In
                 due = time.monotonic() - saved_at >= 60 * config.checkpoint_minutes
                 stop, due = processes.any(interruption.requested, due)
                 if stop or due:
-                    _save(state, folder, processes)
+                    _save(state, folder, processes, checkpoints)
                     saved_at = time.monotonic()
                 if stop:
                     raise Interrupted(f"Stopped in epoch {state.epoch} after step {state.step}; all of it is saved.")
@@ -136,13 +139,14 @@ def _train(config: RunConfig, fabric: Fabric, display: Display, interruption: In
         if logger is not None:
             logger.log_metrics(flat_scalars(row), step=row["epoch"])
             logger.save()
-        _save(state, folder, processes)
+        _save(state, folder, processes, checkpoints)
         saved_at = time.monotonic()
         if processes.any(interruption.requested)[0] and not state.finished:
             raise Interrupted(f"Stopped after epoch {state.epoch - 1}; all of it is saved.")
 
     if logger is not None:
         logger.finalize("success")
+    checkpoints.wait()
     return finish(config, state, data, augmentation, fabric)
 
 
@@ -244,11 +248,11 @@ def _require_finite(state: TrainingState, folder: Path) -> None:
             )
 
 
-def _save(state: TrainingState, folder: Path, processes: Processes) -> None:
+def _save(state: TrainingState, folder: Path, processes: Processes, checkpoints: CheckpointWriter) -> None:
     content = state.state_dict()
     if processes.first:
         replace_text(folder / METRICS, "".join(f"{json.dumps(row)}\n" for row in state.history))
-        save_checkpoint(folder, content)
+        checkpoints.save(content)
     processes.wait()
 
 
