@@ -1,4 +1,4 @@
-"""Blending of per-label affine maps without building one map per label."""
+"""Pooling and blending per label, without building one map per label or any map that is not a result."""
 
 from __future__ import annotations
 
@@ -60,6 +60,37 @@ class BlendAffine(torch.autograd.Function):
                 _field(places, gain[part], out=target)
                 target.mul_(slopes).add_(slopes)
         return grad_feats, grad_attn, grad_gain, grad_shift, None
+
+
+class PoolShifted(torch.autograd.Function):
+    """Σ ā (F − c) and Σ ā (F − c)² for a constant map F and centres c.
+
+    The shifted map is made in parts of the batch, here and again in the backward pass: memory that was just used is
+    ten times faster than a fresh map.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, attn: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+        """Pool a map (B, C, HW) under maps (B, L, HW); centres are (B, C, 1), the results (B, L, C)."""
+        ctx.save_for_backward(flat, attn, centre)
+        offset, square = (attn.new_empty(*attn.shape[:2], flat.shape[1]) for _ in range(2))
+        for part in parts(len(flat)):
+            shifted = (flat[part] - centre[part]).transpose(1, 2)
+            torch.bmm(attn[part], shifted, out=offset[part])
+            torch.bmm(attn[part], shifted.square_(), out=square[part])
+        return offset, square
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_offset: Tensor, grad_square: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the attention."""
+        flat, attn, centre = ctx.saved_tensors
+        grad_attn = torch.empty_like(attn)
+        for part in parts(len(flat)):
+            shifted = flat[part] - centre[part]
+            slopes = torch.bmm(grad_offset[part], shifted)
+            grad_attn[part] = slopes.baddbmm_(grad_square[part], shifted.square_())
+        return None, grad_attn, None
 
 
 def parts(batch: int) -> Iterator[slice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ldstyle.functional._blend import BlendAffine, densities
+from ldstyle.functional._blend import BlendAffine, PoolShifted, densities
 from ldstyle.functional._checks import check_attn, check_maps, check_shape
 from ldstyle.functional._precision import at_least_single
 from ldstyle.nouns import Moments
@@ -30,11 +30,12 @@ def label_moments(feats: Tensor, attn: Tensor, *, eps: float = 1e-6) -> Moments:
         flat = at_least_single(feats).flatten(2)  # (B, C, HW)
         attn = attn.flatten(2).to(flat.dtype)  # (B, L, HW)
         centre = flat.mean(dim=2, keepdim=True)  # (B, C, 1)
-        # Σ ā (F − centre), without keeping the shifted map for the backward pass.
-        offset = attn @ flat.transpose(1, 2) - attn.sum(dim=2, keepdim=True) * centre.transpose(1, 2)  # (B, L, C)
-        shifted = flat - centre
-        square = shifted.square() if shifted.requires_grad else shifted.square_()
-        variance = attn @ square.transpose(1, 2) - offset.square()
+        if flat.requires_grad and torch.is_grad_enabled():
+            shifted = flat - centre
+            offset, square = attn @ shifted.transpose(1, 2), attn @ shifted.square().transpose(1, 2)  # (B, L, C)
+        else:
+            offset, square = PoolShifted.apply(flat, attn, centre)
+        variance = square - offset.square()
         return Moments(offset + centre.transpose(1, 2), (variance.clamp(min=0) + eps).sqrt())
 
 

@@ -68,10 +68,15 @@ class Styled(NamedTuple):
     clamped: Tensor | None = None
 
 
-class _Region(NamedTuple):
-    """Attention of a batch and where it holds; ``usable`` is on the host, ``None`` means everywhere."""
+class Region(NamedTuple):
+    """Where each label is in a batch.
 
-    attn: Tensor  # (B, L, H, W), zero where unusable
+    Attributes:
+        attn: Unit-mass attention, (B, L, H, W); all-zero where a label is absent or has no map.
+        usable: True where a present label has a map, (B, L) bool on the host. ``None`` means that all have.
+    """
+
+    attn: Tensor
     usable: Tensor | None
 
 
@@ -121,59 +126,26 @@ class LabelDecoupledStyle(nn.Module):
         share = self._local_share(batch.epoch, region)
         clamped = None
         if share > 0 and region is not None:
-            mixed, clamped = self._local(feats, region, batch, draws)
+            mixed, clamped = self.restyle(feats, region, batch, draws)
             mixed = self._blend(mixed, feats, share, region, batch, draws)
         else:
             mixed = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
         return Styled(mixed, attn, diversity, clamped)
 
-    def extra_repr(self) -> str:
-        """Show the settings."""
-        shown = ("operator", "attention", "gate_prob", "warmup_epochs", "background")
-        return ", ".join(f"{name}={getattr(self.config, name)}" for name in shown)
+    def restyle(self, feats: Tensor, region: Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
+        """Restyle each label's region: the per-label path, which a subclass with an operator of its own overrides.
 
-    def _attend(self, feats: Tensor, batch: Batch, cached: CachedMaps | None) -> _Region | None:
-        present = batch.present.to(feats.device, non_blocking=True)
-        match self.config.attention:
-            case LLAMConfig():
-                assert self.llam is not None
-                return _Region(self.llam(feats, present), None)
-            case GradCamConfig():
-                return None if cached is None else _Region(cached.at(feats), cached.usable)
-            case UniformConfig():
-                height, width = feats.shape[2:]
-                uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device)
-                return _Region(uniform * present[:, :, None, None], None)
+        Gate, attention, partners, warm-up and diversity loss are not its concern.
 
-    def _local_share(self, epoch: int, region: _Region | None) -> float:
-        if isinstance(self.config.attention, GradCamConfig):
-            return 0.0 if region is None else 1.0
-        return warmup_weight(epoch, self.config.warmup_epochs)
+        Args:
+            feats: Feature map, (B, C, H, W).
+            region: Where each label is.
+            batch: Labels, domains and partners.
+            draws: The module's draws.
 
-    def _blend(
-        self, mixed: Tensor, feats: Tensor, share: float, region: _Region, batch: Batch, draws: StyleDraws
-    ) -> Tensor:
-        """Bring in the global path: by the warm-up's share, and whole for samples without any usable map."""
-        if share < 1:
-            global_ = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
-            return blend_pathways(mixed, global_, share)
-        if isinstance(self.config.attention, GradCamConfig) and region.usable is not None:
-            lost = (batch.present.any(dim=1) & ~region.usable.any(dim=1)).nonzero()[:, 0]
-            if len(lost):
-                global_ = self._global_rows(feats, lost, batch, draws)
-                return mixed.index_copy(0, lost.to(feats.device, non_blocking=True), global_.to(mixed.dtype))
-        return mixed
-
-    def _global_rows(self, feats: Tensor, rows: Tensor, batch: Batch, draws: StyleDraws) -> Tensor:
-        """Apply the global operator to some samples only: they and their partners make a smaller batch."""
-        both = torch.cat([rows, batch.global_partner[rows]])
-        partner = torch.arange(len(both))
-        partner[: len(rows)] += len(rows)
-        draw = type(draws.global_)(*(value[both] for value in draws.global_))
-        subset = feats[both.to(feats.device, non_blocking=True)]
-        return apply_global(self.config.operator, subset, partner, draw)[: len(rows)]
-
-    def _local(self, feats: Tensor, region: _Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
+        Returns:
+            Restyled map, (B, C, H, W), and the number of clamped gains, or ``None`` where nothing is clamped.
+        """
         background = background_share(self.config.background, feats.shape[2] * feats.shape[3])
         match self.config.operator, draws.local:
             case EFDMixConfig(top_ratio=top_ratio), Mixing(lam):
@@ -206,8 +178,54 @@ class LabelDecoupledStyle(nn.Module):
         clamped = (beyond & batch.present.to(feats.device, non_blocking=True)[:, :, None]).sum()
         return recompose(feats, attn, old, new, background=background, max_gain=self.config.max_gain), clamped
 
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        shown = ("operator", "attention", "gate_prob", "warmup_epochs", "background")
+        return ", ".join(f"{name}={getattr(self.config, name)}" for name in shown)
+
+    def _attend(self, feats: Tensor, batch: Batch, cached: CachedMaps | None) -> Region | None:
+        present = batch.present.to(feats.device, non_blocking=True)
+        match self.config.attention:
+            case LLAMConfig():
+                assert self.llam is not None
+                return Region(self.llam(feats, present), None)
+            case GradCamConfig():
+                return None if cached is None else Region(cached.at(feats), cached.usable)
+            case UniformConfig():
+                height, width = feats.shape[2:]
+                uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device)
+                return Region(uniform * present[:, :, None, None], None)
+
+    def _local_share(self, epoch: int, region: Region | None) -> float:
+        if isinstance(self.config.attention, GradCamConfig):
+            return 0.0 if region is None else 1.0
+        return warmup_weight(epoch, self.config.warmup_epochs)
+
+    def _blend(
+        self, mixed: Tensor, feats: Tensor, share: float, region: Region, batch: Batch, draws: StyleDraws
+    ) -> Tensor:
+        """Bring in the global path: by the warm-up's share, and whole for samples without any usable map."""
+        if share < 1:
+            global_ = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
+            return blend_pathways(mixed, global_, share)
+        if isinstance(self.config.attention, GradCamConfig) and region.usable is not None:
+            lost = (batch.present.any(dim=1) & ~region.usable.any(dim=1)).nonzero()[:, 0]
+            if len(lost):
+                global_ = self._global_rows(feats, lost, batch, draws)
+                return mixed.index_copy(0, lost.to(feats.device, non_blocking=True), global_.to(mixed.dtype))
+        return mixed
+
+    def _global_rows(self, feats: Tensor, rows: Tensor, batch: Batch, draws: StyleDraws) -> Tensor:
+        """Apply the global operator to some samples only: they and their partners make a smaller batch."""
+        both = torch.cat([rows, batch.global_partner[rows]])
+        partner = torch.arange(len(both))
+        partner[: len(rows)] += len(rows)
+        draw = type(draws.global_)(*(value[both] for value in draws.global_))
+        subset = feats[both.to(feats.device, non_blocking=True)]
+        return apply_global(self.config.operator, subset, partner, draw)[: len(rows)]
+
     def _mixed_moments(
-        self, feats: Tensor, region: _Region, batch: Batch, lam: Tensor, choice: Tensor | None
+        self, feats: Tensor, region: Region, batch: Batch, lam: Tensor, choice: Tensor | None
     ) -> tuple[Tensor, Moments, Moments]:
         """Return the maps in use, the moments under them, and those moments mixed with a partner's or the bank's."""
         device = feats.device
@@ -219,7 +237,7 @@ class LabelDecoupledStyle(nn.Module):
             own_map = batch.present if region.usable is None else batch.present & region.usable
             banked, found = self.bank.draw(own_map, batch.domain, choice)
             effective = torch.where(found, lam, effective)
-            whole = None if whole is None else whole & ~found
+            whole = None if whole is None or not (whole & ~found).any() else whole & ~found
         attn = _with_uniform(region, whole)
         old = label_moments(detached, attn)
         partner = batch.partner.to(device, non_blocking=True)
@@ -241,15 +259,19 @@ class LabelDecoupledStyle(nn.Module):
         return attn, old, mix_moments(old, other, effective.to(device, non_blocking=True))
 
 
-def _whole(region: _Region, batch: Batch, lam: Tensor) -> Tensor | None:
-    """Mark labels that match whole maps because either side of the pair has no map of its own, (B, L) bool."""
+def _whole(region: Region, batch: Batch, lam: Tensor) -> Tensor | None:
+    """Mark labels that match whole maps because either side of the pair has no map of its own, (B, L) bool.
+
+    ``None`` if there is none, so that statistics of whole maps are not computed in vain.
+    """
     if region.usable is None:
         return None
     shared = lam < 1
-    return batch.present & ~(region.usable & (region.usable[batch.partner] | ~shared))
+    whole = batch.present & ~(region.usable & (region.usable[batch.partner] | ~shared))
+    return whole if whole.any() else None
 
 
-def _with_uniform(region: _Region, whole: Tensor | None) -> Tensor:
+def _with_uniform(region: Region, whole: Tensor | None) -> Tensor:
     """Put the uniform map where a label has none of its own to use."""
     if whole is None or not whole.any():
         return region.attn
