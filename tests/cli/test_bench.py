@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ldstyle.benchmark.cells import make_splits
+from ldstyle.benchmark.methods import load_methods
+from ldstyle.benchmark.places import search_folder
 from ldstyle.benchmark.records import read_results
 from ldstyle.cli import main
-from ldstyle.cli.bench_options import parse_edits, parse_seeds, parse_shard
+from ldstyle.cli.bench_options import parse_edits, parse_seeds, parse_shard, read_selected
 
 ERM, BAD, ORACLE = (f"smoke-{name}-s1-seed0" for name in ("erm", "bad", "oracle"))
 EPOCHS = 6
@@ -158,6 +161,20 @@ def test_selected_settings_are_read_by_method_and_split(tmp_path, capsys):
     assert "has no settings for this grid; expected e.g. 'ld-efdmix-gc-s1.yaml'" in capsys.readouterr().err
     assert main([*arguments, "--selected", str(tmp_path / "gone")]) == 2
     assert "There is no folder" in capsys.readouterr().err
+
+
+def test_what_a_search_has_selected_is_found_by_the_splits_sources(tmp_path):
+    splits = make_splits(("x", "y", "z"))
+    methods = load_methods(["ld-csu", "erm"])
+    searched = search_folder(tmp_path, "small", ("y", "z")) / "ld-csu.yaml"
+    searched.parent.mkdir()
+    searched.write_text("stages: [2]\n")
+    (tmp_path / "erm-s2.yaml").write_text("optimizer: {epochs: 7}\n")
+    found = read_selected(str(tmp_path), methods, splits, preset="small")
+    assert found == {("ld-csu", "s1"): {"stages": [2]}, ("erm", "s2"): {"optimizer": {"epochs": 7}}}
+    (tmp_path / "ld-csu-s1.yaml").write_text("stages: [1]\n")  # the nearer one counts
+    assert read_selected(str(tmp_path), methods, splits, preset="small")["ld-csu", "s1"] == {"stages": [1]}
+    assert ("ld-csu", "s1") not in read_selected("paper", load_methods(["ld-efdmix-gc"]), splits, preset="paper")
 
 
 def test_seeds_are_a_number_or_a_list():

@@ -191,7 +191,7 @@ def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int, devic
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(device)
@@ -203,7 +203,7 @@ def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int, devic
         line.send(work(job))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process with its parent, lest it trains on unseen when the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:

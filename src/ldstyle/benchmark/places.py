@@ -99,6 +99,11 @@ def find_domain_names(data: str | None, place: Place, names: Sequence[str] | Non
     return official if len(official) > 1 else tuple(found)
 
 
+def search_folder(root: Path, preset: str, sources: Sequence[str]) -> Path:
+    """Return the folder below ``root`` in which searches on these sources are kept."""
+    return root / f"{preset}-{'+'.join(sources)}"
+
+
 def prepare_place(place: Place, *, workers: int = 1, progress: Progress | None = None) -> None:
     """Draw the scenes of a place, if it is one of drawn scenes and they are not there; several processes may ask."""
     if not place.scenes:

@@ -1,4 +1,4 @@
-"""How large the benchmark is: the paper's, one for a processor, and one that only shows that everything runs."""
+"""How large the benchmark is: the paper's, one for a processor, one for a first look, and one that takes seconds."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ _PRESETS = (
         pixels=128,
     ),
     Preset(
+        "demo",
+        settings={
+            "data": {"size": 96},
+            "backbone": {"name": "tf_efficientnet_lite0", "weights": "efficientnet_lite0", "output_stride": 16},
+            "optimizer": {"epochs": 5, "steps_per_epoch": 14, "batch_size": 24},
+        },
+        schedule={"style": {"warmup_epochs": 1, "attention": {"refresh_every": 2}}},
+        scenes=240,
+        pixels=128,
+    ),
+    Preset(
         "smoke",
         settings={
             "data": {"size": 32},
@@ -56,7 +67,7 @@ _PRESETS = (
     ),
 )
 PRESETS = {preset.name: preset for preset in _PRESETS}
-"""``paper``: ResNet-50 at 224 px. ``small``: EfficientNet-Lite0 at 128 px, short. ``smoke``: seconds per cell."""
+"""``paper``: ResNet-50 at 224 px. ``small``: EfficientNet-Lite0 at 128 px. ``demo``: a minute. ``smoke``: seconds."""
 
 
 def load_preset(name: str) -> Preset:
@@ -70,7 +81,12 @@ def load_preset(name: str) -> Preset:
 
 def apply_preset(preset: Preset, method: Settings) -> Settings:
     """Lay a method's settings over a preset's, and the preset's schedule over those that the method has."""
-    return merge(merge(preset.settings, method), _common(preset.schedule, complete(method)))
+    return merge(preset.settings, apply_schedule(preset, method))
+
+
+def apply_schedule(preset: Preset, method: Settings) -> Settings:
+    """Lay a preset's schedule over a method's settings, where the method has them."""
+    return merge(method, _common(preset.schedule, complete(method)))
 
 
 def _common(schedule: Settings, method: Settings) -> Settings:

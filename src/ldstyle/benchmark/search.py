@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ldstyle.benchmark.methods import Method, load_method
 from ldstyle.benchmark.places import Place
-from ldstyle.benchmark.presets import Preset, apply_preset
+from ldstyle.benchmark.presets import Preset, apply_preset, apply_schedule
 from ldstyle.benchmark.search_objective import FoldScore, Objective, is_spent, train_and_score
 from ldstyle.benchmark.search_sampler import NumberedSampler
 from ldstyle.benchmark.search_storage import ERROR, HEARTBEAT_SECONDS, WORKER, open_storage, reclaim, signed_in
@@ -144,7 +144,8 @@ def take_part(
         study = work_off(config, own, storage, score=score, say=say)
         chosen = merge(chosen, best_settings(study, own))
     selected = config.out / f"{config.method.name}.yaml"
-    _write_selected(selected, config, study, merge(config.method.settings, chosen))
+    # Trials ran with the preset's schedule, and so must what they have selected.
+    _write_selected(selected, config, study, merge(apply_schedule(config.preset, config.method.settings), chosen))
     return selected
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 import threading
 from pathlib import Path
 
-from ldstyle.benchmark.local import available_cores
+from ldstyle.benchmark.local import available_cores, end_with_parent
 from ldstyle.benchmark.search import SearchConfig, print_line, take_part
 
 INTERRUPTED = 130
@@ -59,7 +58,7 @@ def _run_workers(config: SearchConfig, workers: int) -> None:
 
 
 def _serve(config: SearchConfig, threads: int) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(threads)
@@ -70,11 +69,3 @@ def _serve(config: SearchConfig, threads: int) -> None:
     except (ValueError, TypeError, OSError) as error:
         print_line(f"error: {error}")
         sys.exit(2)
-
-
-def _end_with_parent() -> None:
-    """End this process with its parent, lest it goes on unseen when the parent was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

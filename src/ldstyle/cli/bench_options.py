@@ -16,7 +16,7 @@ from rich.live import Live
 from ldstyle.benchmark.cells import Cell, Split, make_cells, make_splits, take_shard
 from ldstyle.benchmark.local import LocalExecutor, default_workers
 from ldstyle.benchmark.methods import Method
-from ldstyle.benchmark.places import find_domain_names, find_place, prepare_place
+from ldstyle.benchmark.places import find_domain_names, find_place, prepare_place, search_folder
 from ldstyle.benchmark.presets import PRESETS, load_preset
 from ldstyle.benchmark.records import CellResult, read_records, read_results, write_plan
 from ldstyle.benchmark.runner import Event, Executor, Report, Summary, check_settings, run_cells
@@ -35,7 +35,7 @@ def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", se
     add("--splits", nargs="+", default=[splits], metavar="SPLIT", help="s1, s2, ..., targets, or all (%(default)s)")
     add("--seeds", type=parse_seeds, default=seeds, help="how many, or a list such as 0,2,4 (default: %(default)s)")
     add("--preset", choices=tuple(PRESETS), default="paper", help="size of the benchmark (default: %(default)s)")
-    add("--selected", metavar="DIR", help="folder of METHOD-SPLIT.yaml, e.g. of searches; 'paper' for Table 3")
+    add("--selected", metavar="DIR", help="folder of METHOD-SPLIT.yaml or of searches; 'paper' for Table 3")
     add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs, e.g. optimizer.epochs=20")
     add("--results", type=Path, default=Path("results"), help="folder of results (default: %(default)s)")
     add("--cache", type=Path, default=Path(default_cache_dir()), help="folder of decoded images (%(default)s)")
@@ -64,7 +64,7 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         preset=preset,
         data=place.settings(),
         edits=parse_edits(arguments.set),
-        selected=_read_selected(arguments.selected, methods, splits),
+        selected=read_selected(arguments.selected, methods, splits, preset=preset.name),
     )
     results: Path = arguments.results
     check_settings(cells, results)
@@ -116,20 +116,29 @@ def parse_edits(texts: Sequence[str]) -> Settings:
     return edits
 
 
-def _read_selected(
-    folder: str | None, methods: Sequence[Method], splits: Sequence[Split]
+def read_selected(
+    folder: str | None, methods: Sequence[Method], splits: Sequence[Split], *, preset: str
 ) -> dict[tuple[str, str], Settings]:
-    """Read the settings that were selected for each method and split, where there are any."""
+    """Read the settings that were selected for each method and split, where there are any.
+
+    A file ``METHOD-SPLIT.yaml`` of the folder counts, or else what ``ldstyle search`` has left for the split's sources.
+    """
     if folder is None:
         return {}
     root = Path(str(resources.files("ldstyle") / "configs" / "selected")) if folder == "paper" else Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"There is no folder '{root}' of selected settings, METHOD-SPLIT.yaml each.")
-    pairs = [(method.base or method.name, split.name) for method in methods for split in splits]
-    found = {pair: root / f"{pair[0]}-{pair[1]}.yaml" for pair in pairs}
-    chosen = {pair: read_settings(path) for pair, path in found.items() if path.is_file()}
+    chosen = {}
+    for name, split in [(method.base or method.name, split) for method in methods for split in splits]:
+        direct = root / f"{name}-{split.name}.yaml"
+        searched = search_folder(root, preset, split.sources) / f"{name}.yaml"
+        for path in (path for path in (searched, direct) if path.is_file()):
+            chosen[name, split.name] = read_settings(path)
     if not chosen:
-        raise FileNotFoundError(f"'{root}' has no settings for this grid; expected e.g. '{found[pairs[0]].name}'.")
+        raise FileNotFoundError(
+            f"'{root}' has no settings for this grid; expected e.g. '{direct.name}', or '{searched.relative_to(root)}' "
+            "as `ldstyle search` writes it."
+        )
     return chosen
 
 

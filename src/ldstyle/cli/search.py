@@ -65,7 +65,7 @@ def draw(config: SearchConfig) -> list[Path]:
 def read_config(arguments: argparse.Namespace) -> SearchConfig:
     """Build the search from the options."""
     from ldstyle.benchmark.methods import load_method
-    from ldstyle.benchmark.places import find_place
+    from ldstyle.benchmark.places import find_place, search_folder
     from ldstyle.benchmark.presets import load_preset
     from ldstyle.benchmark.search import SearchConfig
     from ldstyle.cli.bench_options import parse_edits
@@ -81,7 +81,7 @@ def read_config(arguments: argparse.Namespace) -> SearchConfig:
             arguments.data, preset=preset, cache_dir=cache_dir, sea=arguments.sea, mapping=arguments.mapping
         ),
         preset=preset,
-        out=arguments.out or Path("runs", "search", f"{preset.name}-{'+'.join(sources)}"),
+        out=arguments.out or search_folder(Path("runs", "search"), preset.name, sources),
         storage=arguments.storage,
         shared_trials=arguments.shared_trials,
         trials=arguments.trials,
