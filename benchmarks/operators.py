@@ -1,6 +1,6 @@
 """Cost of style augmentation relative to plain training, measured side by side in one process.
 
-    python benchmarks/operators.py [--quick] [--rounds N]
+    python benchmarks/operators.py [--quick] [--rounds N] [--only modules|refresh|steps]
 
 Prints ratios of medians over interleaved rounds: whole training steps against ERM, the modules alone against a naive
 loop, peak extra memory in maps of the stage, and the cost of refreshing cached attention.
@@ -9,6 +9,7 @@ loop, peak extra memory in maps of the stage, and the cost of refreshing cached 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -206,10 +207,15 @@ class Cost(NamedTuple):
 
 
 def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, Cost]:
-    """Return the median cost of each step over interleaved rounds, after one round of warm-up."""
+    """Return the median cost of each step over interleaved rounds, after one round of warm-up.
+
+    The order is drawn anew for each round: what a step costs depends on the memory that the one before it left.
+    """
     times: dict[str, list[Cost]] = {name: [] for name in steps}
+    order, dice = list(steps.items()), random.Random(0)
     for turn in range(rounds + 1):
-        for name, step in steps.items():
+        dice.shuffle(order)
+        for name, step in order:
             wall, cpu = time.perf_counter(), time.process_time()
             step()
             if turn:
@@ -278,11 +284,13 @@ def report_refresh(name: str, batch: int, size: int, rounds: int) -> None:
         num_samples=batch,
     ).train()
     steps = {refresh: build_step(style, images, context, name) for refresh, style in silent.items()}
-    steps["refresh"] = lambda: net.refresh([(images, context.present, torch.arange(batch))])
-    medians = interleave(steps, rounds)
     print(f"\nCached attention, {name}, {size} px, B = {batch}")
-    print(f"  sweep / forward + backward sweep    {ratio(medians['refresh'], medians['sweep'])}")
+    medians = interleave(steps, rounds)
     print(f"  step with online refresh / without  {ratio(medians['online'], medians['sweep'])}")
+    # Apart from the others, whose heap a pass without gradients would leave in another state.
+    refresh = {"refresh": lambda: net.refresh([(images, context.present, torch.arange(batch))])}
+    medians = interleave({"sweep": steps["sweep"], **refresh}, rounds)
+    print(f"  sweep / forward + backward sweep    {ratio(medians['refresh'], medians['sweep'])}")
 
 
 def main() -> None:
@@ -290,16 +298,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small shapes, for a test of the script itself")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds per median")
+    parser.add_argument("--only", choices=("modules", "refresh", "steps"), help="one of the three parts")
     arguments = parser.parse_args()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    if arguments.quick:
-        report_steps("resnet18", 4, 64, 1)
-        report_modules(4, (16, 14, 14), 1)
-        report_refresh("resnet18", 4, 64, 1)
-    else:
-        report_modules(32, (256, 56, 56), arguments.rounds)
-        report_refresh("resnet50", 32, 224, arguments.rounds)
-        report_steps("resnet50", 32, 224, arguments.rounds)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads", flush=True)
+    rounds = 1 if arguments.quick else arguments.rounds
+    name, batch, size = ("resnet18", 4, 64) if arguments.quick else ("resnet50", 32, 224)
+    shape = (16, 14, 14) if arguments.quick else (256, 56, 56)
+    parts: dict[str, Callable[[], None]] = {
+        "modules": lambda: report_modules(batch, shape, rounds),
+        "refresh": lambda: report_refresh(name, batch, size, rounds),
+        "steps": lambda: report_steps(name, batch, size, rounds),
+    }
+    for part in [arguments.only] if arguments.only else parts:
+        parts[part]()
 
 
 if __name__ == "__main__":
