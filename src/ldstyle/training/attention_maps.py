@@ -46,7 +46,7 @@ def localize_attention(
     tables = {name: Localization(data.vocabulary) for name in learned}
     for batch in _batches(data.validation, rows, batch_size):
         images = augmentation.normalise(batch.images.to(device))
-        for name, attn in _learned_maps(net, images, batch.present.to(device)).items():
+        for name, attn in learned_maps(net, images, batch.present.to(device)).items():
             assert batch.masks is not None
             tables[name].update(attn, batch.masks)
     return {name: _summed(table.compute()) for name, table in tables.items()}
@@ -78,7 +78,7 @@ def _cached(net: StyledNet, pool: Pool, rows: NDArray[np.int64], batch_size: int
     return table.compute()
 
 
-def _learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, Tensor]:
+def learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, Tensor]:
     """Return the maps of each module with learned attention, (B, L, H, W), for the plain backbone's features."""
     maps: dict[str, Tensor] = {}
     size = (images.shape[2], images.shape[3])

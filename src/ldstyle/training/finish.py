@@ -14,6 +14,7 @@ from torch import Tensor
 from ldstyle.data.augment import Augmentation
 from ldstyle.seeding import Streams
 from ldstyle.training.atomic import replace_file
+from ldstyle.training.attention_file import save_attention
 from ldstyle.training.backbones import preprocessing
 from ldstyle.training.checkpoint import PREVIOUS
 from ldstyle.training.config import RunConfig
@@ -60,6 +61,8 @@ def finish(
                 image_size=config.data.size,
             ),
         )
+        if state.swad is None:  # averaged weights have no attention of their own
+            save_attention(folder, state.best_attention)
         write_predictions(folder / PREDICTIONS, {"validation": validation, "test": test})
         close_run(folder, _record(config, state, data, validation, test, thresholds, epoch, processes.device))
         (folder / PREVIOUS).unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from ldstyle.data.sampler import BatchSampler
 from ldstyle.functional import warmup_weight
 from ldstyle.nn import StyledNet
 from ldstyle.seeding import Streams
+from ldstyle.training.attention_file import attention_state
 from ldstyle.training.distributed import Processes
 from ldstyle.training.stopping import EarlyStopping
 from ldstyle.training.swad import Swad
@@ -42,6 +43,7 @@ class TrainingState:
         pathway: Share of the per-label path in it; ``None`` for methods that have none.
         history: Metrics of the epochs before it.
         best: Weights of the best epoch's backbone, on the host.
+        best_attention: Weights of its learned attention, on the host; empty for methods without any.
         segment_epochs: Epoch in which each SWAD segment ended.
         finished: Whether training is over.
     """
@@ -64,6 +66,7 @@ class TrainingState:
         self.pathway: float | None = None
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
+        self.best_attention: dict[str, Tensor] = {}
         self.segment_epochs: list[int] = []
         self.finished = False
         self._seconds, self._since = 0.0, time.monotonic()
@@ -99,8 +102,9 @@ class TrainingState:
         self.epoch, self.step = self.epoch + 1, 0
 
     def keep_best(self) -> None:
-        """Keep a copy of the backbone's weights."""
+        """Keep a copy of the backbone's weights and of its learned attention."""
         self.best = {name: value.detach().cpu().clone() for name, value in self.backbone.state_dict().items()}
+        self.best_attention = attention_state(self.net)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything, as tensors and plain values. All processes must call this."""
@@ -112,6 +116,7 @@ class TrainingState:
             "pathway": self.pathway,
             "history": [json.dumps(row) for row in self.history],
             "best": dict(self.best),
+            "best_attention": dict(self.best_attention),
             "segment_epochs": list(self.segment_epochs),
             "finished": self.finished,
             "seconds": self.seconds,
@@ -140,6 +145,7 @@ class TrainingState:
             raise ValueError(f"The run was started with devices = {len(state['torch'])}; got {self._processes.world}.")
         self.epoch, self.step, self.finished = state["epoch"], state["step"], state["finished"]
         self.totals, self.pathway, self.best = dict(state["totals"]), state["pathway"], dict(state["best"])
+        self.best_attention = dict(state.get("best_attention", {}))  # older checkpoints lack it
         self.history = [json.loads(row) for row in state["history"]]
         self.segment_epochs = list(state["segment_epochs"])
         self._seconds, self._since = state["seconds"], time.monotonic()

@@ -1,0 +1,57 @@
+"""Learned attention beside the model: that of the selected epoch, and usable again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ldstyle.data.augment import Augmentation
+from ldstyle.training.attention_file import ATTENTION, load_attention
+from ldstyle.training.attention_maps import localize_attention
+from ldstyle.training.loop import fit
+from ldstyle.training.model_file import load_model
+from ldstyle.training.settings import load_config
+from ldstyle.training.sources import open_sources
+
+from .runs import tiny
+
+
+def test_a_run_keeps_the_attention_of_its_selected_epoch(scenes: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    record = fit(tiny(scenes, folder, method="ld-efdmix", optimizer={"epochs": 3, "head_lr": 0.05}))
+    config, model = load_config(folder / "config.yaml"), load_model(folder)
+    net = load_attention(folder, model.backbone, config, num_labels=len(model.vocabulary))
+    data = open_sources(config.data, seed=config.seed)
+    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
+    again = localize_attention(net, data, augmentation, device=torch.device("cpu"), batch_size=8)
+    assert record.localization is not None
+    assert again == record.localization
+
+
+@pytest.mark.parametrize("method", ["erm", "ld-efdmix-gc"])
+def test_methods_without_learned_attention_keep_none(method: str, scenes: Path, tmp_path: Path) -> None:
+    config = tiny(scenes, tmp_path / "run", method=method, optimizer={"epochs": 1, "steps_per_epoch": 1})
+    fit(config)
+    model = load_model(tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match=r"no learned attention .*only finished runs that learn it"):
+        load_attention(tmp_path / "run", model.backbone, config, num_labels=len(model.vocabulary))
+
+
+def test_averaged_weights_have_no_attention_of_their_own(scenes: Path, tmp_path: Path) -> None:
+    optimizer = {"epochs": 2, "steps_per_epoch": 1}
+    fit(tiny(scenes, tmp_path / "run", method="ld-csu", optimizer=optimizer, swad={"n_converge": 1}))
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run" / ATTENTION).exists()
+
+
+def test_a_file_that_is_not_this_runs_is_refused(scenes: Path, tmp_path: Path) -> None:
+    config = tiny(scenes, tmp_path / "run", method="ld-csu", optimizer={"epochs": 1, "steps_per_epoch": 1})
+    fit(config)
+    model = load_model(tmp_path / "run")
+    with pytest.raises(ValueError, match="must hold the attention of this run"):
+        load_attention(tmp_path / "run", model.backbone, config, num_labels=2)
+    (tmp_path / "run" / ATTENTION).write_bytes(b"x")
+    with pytest.raises(ValueError, match="must hold the attention of this run"):
+        load_attention(tmp_path / "run", load_model(tmp_path / "run").backbone, config, num_labels=6)
