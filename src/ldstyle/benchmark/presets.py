@@ -45,10 +45,10 @@ _PRESETS = (
         settings={
             "data": {"size": 96},
             "backbone": {"name": "tf_efficientnet_lite0", "weights": "efficientnet_lite0", "output_stride": 16},
-            "optimizer": {"epochs": 5, "steps_per_epoch": 14, "batch_size": 24},
+            "optimizer": {"epochs": 4, "steps_per_epoch": 10, "batch_size": 20},
         },
         schedule={"style": {"warmup_epochs": 1, "attention": {"refresh_every": 2}}},
-        scenes=240,
+        scenes=200,
         pixels=128,
     ),
     Preset(

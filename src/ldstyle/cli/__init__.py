@@ -15,6 +15,7 @@ COMMANDS = {
     "export": "write a model for ONNX Runtime, TorchScript, safetensors or timm",
     "map": "map the labels of a whole georeferenced scene",
     "predict": "predict the labels of images",
+    "report": "make tables, figures and a page of results",
     "search": "search hyperparameters on source domains",
     "train": "train a model on source domains, or go on with a run",
 }

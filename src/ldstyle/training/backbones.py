@@ -227,7 +227,7 @@ def _load_lite0(backbone: nn.Module) -> None:
     # The file names its tensors otherwise, but in the same order; _adopt checks the shapes.
     if len(stored) != len(names):
         raise ValueError(f"'{path}' must hold the {len(names)} tensors of {LITE0!r}; found {len(stored)}.")
-    _adopt(backbone, dict(zip(names, stored.values(), strict=True)), origin=path)
+    _adopt(backbone, dict(zip(names, stored.values(), strict=True)), origin=path, foreign_head=True)
     settings = {**pretrained_settings(backbone), "mean": (0.498,) * 3, "std": (0.502,) * 3}
     backbone.pretrained_cfg = settings  # type: ignore[assignment]
 
@@ -255,7 +255,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def _adopt(backbone: nn.Module, state: dict[str, Tensor], *, origin: str) -> None:
+def _adopt(backbone: nn.Module, state: dict[str, Tensor], *, origin: str, foreign_head: bool = False) -> None:
     """Load a state dict; a classifier that is missing or of another size is left as it is."""
     expected = backbone.state_dict()
     named = pretrained_settings(backbone)["classifier"]
@@ -263,7 +263,8 @@ def _adopt(backbone: nn.Module, state: dict[str, Tensor], *, origin: str) -> Non
     head = {key for key in expected if key.startswith(prefixes)}
     if any(key not in state or state[key].shape != expected[key].shape for key in head):
         state = {key: value for key, value in state.items() if not key.startswith(prefixes)}
-        _log.warning("'%s': the classifier is missing or of another size; a new one starts at random.", origin)
+        level = logging.DEBUG if foreign_head else logging.WARNING
+        _log.log(level, "'%s': the classifier is missing or of another size; a new one starts at random.", origin)
     else:
         head = set()
     # Counters of batches were not saved by old versions of PyTorch, and do not matter.

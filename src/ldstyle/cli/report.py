@@ -1,0 +1,62 @@
+"""``ldstyle report``: tables, figures and one page of what grids have come to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+DESCRIPTION = """Make tables (Markdown, LaTeX, CSV), figures (PNG, SVG and their data) and one page that needs no
+network and no server from results folders of `ldstyle bench`. What is not done is named, never averaged over. Figures
+of images need the data and the models of the runs; without them the rest is made."""
+EXAMPLES = """
+examples:
+  ldstyle report results --out report
+  ldstyle report results --out report --only differences label-ap
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``ldstyle report`` and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    from ldstyle.report.build import build_report
+    from ldstyle.report.formats import to_markdown
+
+    console = Console(stderr=True)
+    with console.status("reading results") as status:
+
+        def progress(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal:
+                sys.stderr.write(f"{text}\n")
+
+        report = build_report(
+            arguments.results, arguments.out, only=arguments.only, data=arguments.data, progress=progress
+        )
+    for item in report.absent:
+        sys.stderr.write(f"not made: {item.slug}: {item.reason}\n")
+    if report.page is None:
+        sys.stdout.writelines(f"{path}\n" for path in report.files)
+    else:
+        for summary in report.summaries:
+            sys.stdout.write(f"\n{to_markdown(summary)}")
+        sys.stdout.write(f"\n{len(report.files)} files. Open {report.page.resolve().as_uri()}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ldstyle report",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("results", nargs="+", type=Path, metavar="RESULTS", help="results folders of `ldstyle bench`")
+    add("--out", type=Path, default=Path("report"), metavar="DIR", help="folder of the report (default: %(default)s)")
+    add("--only", nargs="+", default=[], metavar="SLUG", help="make these items again, without the page")
+    add("--data", type=Path, metavar="DIR", help="data folder, if it has moved since the runs")
+    return parser

@@ -1,0 +1,251 @@
+"""From results folders to a report: which tables and pictures it has, in which order, and its files.
+
+A report is a folder: ``index.html``, which needs nothing beside it, ``tables/SLUG.{md,tex,csv}`` and
+``figures/SLUG.{png,svg,json}``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from ldstyle.benchmark.records import CellResult, read_results
+from ldstyle.data.vocabulary import did_you_mean
+from ldstyle.report.browser import build_browser, join_browsers
+from ldstyle.report.figures import FIGURES, make_figure
+from ldstyle.report.figures.runs import Runs
+from ldstyle.report.formats import FORMATS, write_table
+from ldstyle.report.items import Absent, Picture, Section, Table
+from ldstyle.report.page import render_page
+from ldstyle.report.tables import (
+    ablation_tables,
+    complexity_table,
+    dataset_table,
+    make_tables,
+    search_space_table,
+    selected_tables,
+)
+from ldstyle.training.atomic import replace_text
+
+Item: TypeAlias = Table | Picture | Absent
+
+PAGE = "index.html"
+TABLES, PICTURES = "tables", "figures"
+
+_LAYOUT: Mapping[str, Sequence[str]] = {
+    "Results": ("summary-test", "differences", "summary-all", "split-*", "label-ap"),
+    "How sure": ("differences-*", "twins-*", "oracle-gap"),
+    "Attention": ("localization", "localization-epochs", "attention"),
+    "Styles": ("class-samples", "style-statistics", "operators"),
+    "Training and its cost": ("training-curves", "cost", "cost-accuracy", "complexity"),
+    "Ablations and sensitivity": ("ablation*", "sensitivity"),
+    "Set-up": ("dataset", "selected*", "search-space"),
+}
+"""Sections of a report and the items in them, by slug; ``*`` stands for any ending."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells that are compared with each other.
+
+    Attributes:
+        name: What to call them.
+        folder: Their results folder.
+        cells: The cells, all of one preset.
+    """
+
+    name: str
+    folder: Path
+    cells: tuple[CellResult, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was made.
+
+    Attributes:
+        page: The page; ``None`` if only some items were asked for.
+        files: All files written.
+        absent: What could not be made.
+        summaries: The table over all splits of each grid.
+    """
+
+    page: Path | None
+    files: tuple[Path, ...]
+    absent: tuple[Absent, ...]
+    summaries: tuple[Table, ...] = ()
+
+
+def find_grids(folders: Sequence[Path]) -> list[Grid]:
+    """Read results folders; the cells of one preset in one folder are a grid.
+
+    Raises:
+        ValueError: A folder was named twice.
+    """
+    grids: list[Grid] = []
+    resolved = [folder.resolve() for folder in folders]
+    for folder, path in zip(folders, resolved, strict=True):
+        if resolved.count(path) > 1:
+            raise ValueError(f"Each results folder must be named once; got '{folder}' twice.")
+        cells = read_results(folder)
+        presets = list(dict.fromkeys(cell.preset for cell in cells))
+        for preset in presets:
+            name = f"{path.name}, {preset}" if len(presets) > 1 else path.name
+            grids.append(Grid(name, folder, tuple(cell for cell in cells if cell.preset == preset)))
+    names = [grid.name for grid in grids]
+    # Folders of one name in different places are told apart by where they are.
+    return [
+        replace(g, name=f"{g.name} in {g.folder.resolve().parent}") if names.count(g.name) > 1 else g for g in grids
+    ]
+
+
+def build_report(
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    data: Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Make a report of results folders.
+
+    Args:
+        folders: Results folders of ``ldstyle bench``.
+        out: Folder of the report.
+        only: Slugs of items to make; by default all of them and the page.
+        data: Data folder, if it has moved since the runs.
+        progress: Told what is being made.
+
+    Returns:
+        What was made.
+
+    Raises:
+        ValueError: There is no item of a slug in ``only``.
+        FileNotFoundError: A folder holds no results.
+    """
+    grids = find_grids(folders)
+    if data is not None:
+        grids = [replace(grid, cells=tuple(_moved(cell, data) for cell in grid.cells)) for grid in grids]
+    made: list[tuple[Grid, Item]] = []
+    files: list[Path] = []
+    drawn: dict[str, tuple[bytes, str]] = {}
+    known: list[str] = []
+    for grid in grids:
+        prefix = f"{_slug(grid.name)}-" if len(grids) > 1 else ""
+        for slug, item in _items(grid, prefix=prefix, only=only, progress=progress):
+            known.append(slug)
+            if item is None:
+                continue
+            made.append((grid, item))
+            files += _write(item, out, drawn)
+    _check_only(only, known)
+    absent = tuple(item for _, item in made if isinstance(item, Absent))
+    if only:
+        return Report(None, tuple(files), absent)
+    progress("images")
+    browser = join_browsers(
+        build_browser(grid.folder, grid.cells, group=grid.name if len(grids) > 1 else "", root=data) for grid in grids
+    )
+    page = render_page(
+        _sections(made, grids),
+        title="Label-decoupled style augmentation: results",
+        subtitle=", ".join(str(folder) for folder in folders),
+        runs={grid.name if len(grids) > 1 else "": grid.cells for grid in grids},
+        browser=browser,
+        command=lambda slug: _command(folders, out, slug),
+        pictures=drawn,
+        formats=FORMATS,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    replace_text(out / PAGE, page)
+    absent += (browser,) if isinstance(browser, Absent) else ()
+    summaries = tuple(item for _, item in made if isinstance(item, Table) and item.slug.endswith("summary-test"))
+    return Report(out / PAGE, (*files, out / PAGE), absent, summaries)
+
+
+def _items(
+    grid: Grid, *, prefix: str, only: Sequence[str], progress: Callable[[str], None]
+) -> Iterator[tuple[str, Item | None]]:
+    """Make the items of a grid; those that were not asked for are named only."""
+
+    def wanted(slug: str) -> bool:
+        return not only or prefix + slug in only
+
+    def named(items: Sequence[Item]) -> Iterator[tuple[str, Item | None]]:
+        for item in items:
+            slug = prefix + item.slug
+            yield slug, replace(item, slug=slug) if wanted(item.slug) else None
+
+    cells, runs = grid.cells, Runs(grid.folder, grid.cells)
+    progress(f"{grid.name}: tables")
+    yield from named([*make_tables(cells), *ablation_tables(cells), *selected_tables(cells), search_space_table()])
+    slow: dict[str, Callable[[], Item]] = {
+        "dataset": lambda: dataset_table(cells),
+        "complexity": lambda: complexity_table(cells, folder=grid.folder),
+        **{slug: partial(make_figure, slug, runs) for slug in FIGURES},
+    }
+    for slug, make in slow.items():
+        if wanted(slug):
+            progress(f"{grid.name}: {slug}")
+            yield from named([make()])
+        else:
+            yield prefix + slug, None
+
+
+def _write(item: Item, out: Path, drawn: dict[str, tuple[bytes, str]]) -> list[Path]:
+    match item:
+        case Table():
+            return write_table(item, out / TABLES)
+        case Picture():
+            from ldstyle.report.figures.style import save_picture
+
+            paths = save_picture(item, out / PICTURES)
+            drawn[item.slug] = (paths["png"].read_bytes(), paths["svg"].read_text(encoding="utf-8"))
+            return list(paths.values())
+        case Absent():
+            return []
+
+
+def _sections(made: Sequence[tuple[Grid, Item]], grids: Sequence[Grid]) -> list[Section]:
+    sections = []
+    for grid in grids:
+        prefix = f"{_slug(grid.name)}-" if len(grids) > 1 else ""
+        left = {item.slug.removeprefix(prefix): item for of, item in made if of is grid}
+        for title, patterns in _LAYOUT.items():
+            slugs = [slug for pattern in patterns for slug in left if _matches(slug, pattern)]
+            items = [left.pop(slug) for slug in dict.fromkeys(slugs)]
+            if items:
+                sections.append(Section(f"{grid.name}: {title}" if prefix else title, items))
+        if left:
+            sections.append(Section(f"{grid.name}: Further" if prefix else "Further", list(left.values())))
+    return sections
+
+
+def _matches(slug: str, pattern: str) -> bool:
+    return slug.startswith(pattern[:-1]) if pattern.endswith("*") else slug == pattern
+
+
+def _moved(cell: CellResult, data: Path) -> CellResult:
+    """Say of a finished cell that its data are elsewhere now."""
+    if "place" not in cell.record:
+        return cell
+    return replace(cell, record={**cell.record, "place": {**cell.record["place"], "root": str(data.absolute())}})
+
+
+def _check_only(only: Sequence[str], known: Sequence[str]) -> None:
+    for slug in only:
+        if slug not in known:
+            raise ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
+
+
+def _command(folders: Sequence[Path], out: Path, slug: str) -> str:
+    return shlex.join(["ldstyle", "report", *map(str, folders), "--out", str(out), "--only", slug])
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()

@@ -1,0 +1,84 @@
+"""A report from results folders to files, and the command that makes it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from ldstyle.cli import main
+from ldstyle.report.build import PAGE, build_report, find_grids
+
+
+def filled(grid):
+    """Two methods on two splits with two seeds, and a cell that failed."""
+    grid.fill(["erm", "ld-efdmix"], splits=("s1", "s2"))
+    grid.plan(["efdmix"], ["s1"], [0])
+    grid.fail("efdmix")
+    return grid.folder
+
+
+@pytest.fixture
+def results(make_grid):
+    return filled(make_grid("results"))
+
+
+def files_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_records_alone_give_tables_figures_and_a_page_and_the_rest_is_named(results, tmp_path, capsys):
+    out = tmp_path / "report"
+    assert main(["report", str(results), "--out", str(out)]) == 0
+    shown = capsys.readouterr()
+    page = (out / PAGE).read_text(encoding="utf-8")
+    for slug in ("summary-test", "split-s1-test", "differences-test", "cost", "search-space"):
+        assert (out / "tables" / f"{slug}.tex").read_text(encoding="utf-8").count(r"\begin{table}") == 1
+        assert f"item-{slug}" in page
+    for slug in ("label-ap", "differences", "cost-accuracy"):
+        assert json.loads((out / "figures" / f"{slug}.json").read_text(encoding="utf-8"))
+        assert (out / "figures" / f"{slug}.png").stat().st_size > 5000
+    assert "| ERM" in shown.out
+    assert f"Open {(out / PAGE).resolve().as_uri()}" in shown.out
+    for slug in ("class-samples", "attention", "sensitivity"):
+        assert f"not made: {slug}: " in shown.err
+        assert not (out / "figures" / f"{slug}.png").exists()
+
+
+def test_the_same_records_give_the_same_bytes(results, tmp_path):
+    out = tmp_path / "report"
+    build_report([results], out)
+    first = files_of(out)
+    shutil.rmtree(out)
+    build_report([results], out)
+    assert files_of(out) == first
+
+
+def test_one_item_is_made_again_by_its_slug(results, tmp_path, capsys):
+    out = tmp_path / "report"
+    assert main(["report", str(results), "--out", str(out), "--only", "summary-test", "label-ap"]) == 0
+    assert {path.name for path in files_of(out)} == {
+        *("summary-test.md", "summary-test.tex", "summary-test.csv"),
+        *("label-ap.png", "label-ap.svg", "label-ap.json"),
+    }
+    assert main(["report", str(results), "--out", str(out), "--only", "sumary-test"]) == 2
+    assert "There is no item 'sumary-test'. Did you mean 'summary-test'?" in capsys.readouterr().err
+
+
+def test_several_grids_stand_side_by_side(make_grid, tmp_path):
+    folders = [filled(make_grid("north")), filled(make_grid("south"))]
+    report = build_report(folders, tmp_path / "report")
+    assert [grid.name for grid in find_grids(folders)] == ["north", "south"]
+    assert [table.slug for table in report.summaries] == ["north-summary-test", "south-summary-test"]
+    page = (tmp_path / "report" / PAGE).read_text(encoding="utf-8")
+    assert "north: Results" in page
+    assert "south: Results" in page
+
+
+def test_what_holds_no_results_is_refused(tmp_path, results):
+    with pytest.raises(FileNotFoundError, match="There are no results in"):
+        build_report([tmp_path / "gone"], tmp_path / "report")
+    with pytest.raises(ValueError, match=r"Each results folder must be named once; got '.*results' twice"):
+        build_report([results, results], tmp_path / "report")
+    assert not (tmp_path / "report").exists()
