@@ -48,6 +48,19 @@ def test_training_names_the_sources_only_and_the_oracle_the_target_only():
     assert oracle.split == erm.split
 
 
+def test_of_two_domains_each_source_is_paired_with_a_copy_of_itself():
+    names = ["erm", "ld-efdmix", "oracle"]
+    cells = make_cells(
+        load_methods(names), make_splits(["summer", "winter"]), [0], preset=load_preset("smoke"), data=DATA
+    )
+    found = {(cell.method, cell.split.target): cell.settings["data"] for cell in cells}
+    for method in ("erm", "ld-efdmix"):
+        assert found[method, "winter"]["sources"] == ["summer"]
+        assert found[method, "winter"]["pseudo_domain"]
+    assert not found["oracle", "winter"]["pseudo_domain"]
+    assert not grid(["erm"])[0].settings["data"]["pseudo_domain"]
+
+
 def test_settings_are_complete_but_for_where_and_how():
     (cell,) = grid(["ld-efdmix-gc"], splits=["s1"], preset="paper")
     runtime = {"out": "/tmp/x", "data": {**cell.settings["data"], "cache_dir": "/tmp/c"}}
@@ -126,6 +139,6 @@ def test_the_digest_of_a_plan_follows_from_its_cells():
 
 
 def test_unknown_presets_are_answered_with_the_nearest():
-    assert list(PRESETS) == ["paper", "small", "smoke"]
+    assert list(PRESETS) == ["paper", "small", "demo", "smoke"]
     with pytest.raises(ValueError, match=r"no preset 'smok'\. Did you mean 'smoke'\?"):
         load_preset("smok")

@@ -6,7 +6,7 @@ from ldstyle.benchmark.methods import GROUPS, METHODS, PAPER_METHODS, Method, lo
 from ldstyle.config import EFDMixConfig, GradCamConfig, LabelDecoupledConfig
 from ldstyle.training.settings import config_from, methods
 
-RUN = {"data": {"root": "data", "sources": ["ucm"]}, "out": "out"}
+RUN = {"data": {"root": "data", "sources": ["ucm", "aid"]}, "out": "out"}
 
 
 def test_methods_stand_in_the_papers_order():

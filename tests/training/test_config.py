@@ -58,7 +58,7 @@ def test_a_config_equals_itself_after_a_round_trip_through_yaml(
     mapping: str | None,
 ) -> None:
     config = RunConfig(
-        DataConfig("r", ("a",), mapping=mapping),
+        DataConfig("r", ("a", "b"), mapping=mapping),
         "o",
         style=style,
         swad=swad,
@@ -150,12 +150,21 @@ def test_another_choice_leaves_nothing_of_the_one_below_it() -> None:
         ({"data": {"root": "r"}}, r"data\.sources must be given\. Set it in the settings file or by --data\.sources"),
         ({"data": {"root": "r", "sources": ["a", "a"]}}, r"data\.sources must name at least one domain, each once"),
         ({"data": NEEDED["data"] | {"pseudo_domain": True}}, r"data\.pseudo_domain makes a second domain of a single"),
+        (
+            {**method_settings("ld-efdmix"), "data": {"root": "r", "sources": ["a"]}},
+            r"data\.sources must name at least two domains .*; got \('a',\)\. .* set data\.pseudo_domain to true",
+        ),
         ({"swad": {"n_converge": 0}}, r"swad\.n_converge must be at least 1; got 0\."),
     ],
 )
 def test_mistakes_are_named_with_the_way_out(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config_from(NEEDED | settings)
+
+
+@pytest.mark.parametrize("method", ["erm", "mixstyle", "csu", "ld-csu", "ld-csu-gc"])
+def test_one_source_will_do_where_no_partner_in_another_domain_is_needed(method: str) -> None:
+    assert config_from(NEEDED | method_settings(method) | {"data": {"root": "r", "sources": ["a"]}}).method == method
 
 
 def test_numbers_in_exponent_form_are_numbers() -> None:

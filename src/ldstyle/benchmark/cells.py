@@ -154,8 +154,10 @@ def make_cells(
 
 
 def _with_sources(settings: Settings, split: Split, *, seed: int, oracle: bool) -> Settings:
-    sources = [split.target] if oracle else list(split.sources)
-    return {**settings, "data": {**settings["data"], "sources": sources}, "seed": seed}
+    data = {**settings["data"], "sources": [split.target] if oracle else list(split.sources)}
+    if len(split.sources) == 1 and not oracle:
+        data["pseudo_domain"] = True  # for all methods, so that none gains by its data
+    return {**settings, "data": data, "seed": seed}
 
 
 def _lasting(settings: Settings) -> Settings:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ldstyle.config import StyleConfig
+from ldstyle.config import CSULiteConfig, EFDMixConfig, GlobalConfig, LabelDecoupledConfig, MixStyleConfig, StyleConfig
 
 
 def _require(holds: bool, rule: str, value: object) -> None:
@@ -171,6 +171,24 @@ class RunConfig:
         _require(self.checkpoint_minutes >= 0, "checkpoint_minutes must not be negative", self.checkpoint_minutes)
         split = self.optimizer.batch_size % self.devices == 0
         _require(split, f"devices must divide optimizer.batch_size {self.optimizer.batch_size}", self.devices)
+        # Without a partner in another domain every sample would be its own: plain training under another name.
+        if _mixes_domains(self.style) and len(self.data.sources) == 1 and not self.data.pseudo_domain:
+            raise ValueError(
+                "data.sources must name at least two domains for a style that mixes them; got "
+                f"{self.data.sources!r}. Name another, or set data.pseudo_domain to true: a photometric copy of the "
+                "one is then the second."
+            )
+
+
+def _mixes_domains(style: StyleConfig | None) -> bool:
+    """Whether a style takes statistics from a sample of another domain."""
+    match style:
+        case LabelDecoupledConfig(operator=CSULiteConfig()):
+            return False
+        case LabelDecoupledConfig() | GlobalConfig(operator=MixStyleConfig() | EFDMixConfig(), pairing="crossdomain"):
+            return True
+        case _:
+            return False
 
 
 RUNTIME = frozenset({"out", "checkpoint_minutes", "logger", "quiet", "data.cache_dir"})
