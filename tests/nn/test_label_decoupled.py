@@ -218,6 +218,35 @@ def test_the_warm_up_is_global_then_blended_then_local(name):
         torch.testing.assert_close(actual, wanted, rtol=0, atol=0 if share in (0, 1) else 1e-5)
 
 
+@pytest.mark.parametrize("attention", ["llam", "gradcam", "uniform"])
+def test_a_subclass_replaces_the_operator_and_nothing_else(attention):
+    given = []
+
+    class Doubling(LabelDecoupledStyle):
+        def restyle(self, feats, region, batch, draws):
+            given.append((region, draws))
+            return 2 * feats, None
+
+    setup = Setup(label_decoupled("mixstyle", attention, warmup_epochs=4))
+    plain = setup.run(batch=replace(setup.batch, epoch=6))
+    setup.module.__class__ = Doubling
+    result = setup.run(batch=replace(setup.batch, epoch=6))
+    ((region, draws),) = given
+    own, usable = setup.maps()
+    assert draws is setup.draws
+    assert region.attn.shape == (*setup.present.shape, *setup.feats.shape[2:])
+    if attention == "gradcam":
+        lost = (setup.present & ~setup.cached.usable.any(dim=1, keepdim=True)).any(dim=1)
+        assert torch.equal(result.feats[~lost], 2 * setup.feats[~lost])
+        assert torch.equal(result.feats[lost], plain.feats[lost])  # without any map, the global path
+        np.testing.assert_allclose(region.attn, own, atol=1e-6)
+        assert np.array_equal(region.usable, usable)
+    else:
+        global_ = apply_global(MixStyleConfig(), setup.feats, setup.batch.global_partner, setup.draws.global_)
+        torch.testing.assert_close(result.feats, setup.feats + global_ / 2)  # halfway through the warm-up's second part
+    assert (result.diversity is not None) == (attention == "llam")
+
+
 @pytest.mark.parametrize("name", LOCAL)
 def test_outside_training_the_very_same_tensor_comes_back(name):
     setup = Setup(LOCAL[name])
