@@ -30,7 +30,29 @@ def check_restyle_a_batch(lines):
     assert lines[11] == "the network outside training is the plain backbone: True"
 
 
-CHECKS = {"restyle_a_batch": check_restyle_a_batch}
+def check_own_resnet18(lines):
+    points, losses = lines[:5], [float(line.split()[-1]) for line in lines[5:9]]
+    assert points[1] == "'layer1' (64 channels, stride 4)"
+    assert points[2] == "'layer2' (128 channels, stride 8)"
+    assert losses[-1] < 0.6 * losses[0]
+    assert re.fullmatch(r"mAP in a domain never seen: \d+\.\d", lines[9])
+    assert float(lines[9].split()[-1]) > 65  # chance is 50
+
+
+def check_own_table(lines):
+    assert lines[:2] == ["summer: 100 images, 50 roof, 46 tree", "winter: 100 images, 51 roof, 48 tree"]
+    assert re.fullmatch(r"trained on summer, epoch \d of 6 kept", lines[2])
+    assert float(re.fullmatch(r"winter: mAP ([\d.]+) on all 100 images", lines[3])[1]) > 80
+    found = [re.fullmatch(r"images/winter-\d+\.png: (.+) found, (.+) there", line).groups() for line in lines[4:]]
+    assert len(found) == 4
+    assert sum(truth in labels for labels, truth in found) >= 3
+
+
+CHECKS = {
+    "restyle_a_batch": check_restyle_a_batch,
+    "own_resnet18": check_own_resnet18,
+    "own_table": check_own_table,
+}
 
 
 def test_every_example_is_checked():
