@@ -47,6 +47,11 @@ docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html; to search in it: $(BIN)/python -m http.server --directory site"
 
+docs: $(STAMP)
+	@echo "==> documentation"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html; to search in it: $(BIN)/python -m http.server --directory site"
+
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
