@@ -10,6 +10,7 @@ SEEDS := 1
 .PHONY: demo test lint types unit docs format install clean
 
 install: $(STAMP)
+	@echo "ldstyle is in $(BIN): run \`source $(BIN)/activate\`, then \`ldstyle --help\`."
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ldstyle needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11."; exit 1; }
@@ -41,11 +42,6 @@ types: $(STAMP)
 unit: $(STAMP)
 	@echo "==> tests"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
-
-docs: $(STAMP)
-	@echo "==> documentation"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "Open site/index.html; to search in it: $(BIN)/python -m http.server --directory site"
 
 docs: $(STAMP)
 	@echo "==> documentation"
