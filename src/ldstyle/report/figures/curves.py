@@ -1,0 +1,202 @@
+"""What happened by epoch: loss and source-validation mAP, and whether attention finds its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ldstyle.report.figures.runs import Runs, split_title
+from ldstyle.report.figures.style import (
+    GREY,
+    Look,
+    drawing,
+    looks,
+    method_legend,
+    new_figure,
+    panels,
+    shorten,
+)
+from ldstyle.report.items import Absent, Picture
+
+CURVES, CURVES_TITLE = "training-curves", "Training curves"
+LOCALIZATION, LOCALIZATION_TITLE = "localization-epochs", "Localization by epoch"
+_COLUMNS = 3
+_CHANCE: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (1, 2))}
+_Curve = dict[str, list[float | None]]
+_Series = dict[str, dict[str, dict[str, Any]]]  # split -> name of a line -> seed -> its columns
+
+
+def training_curves(runs: Runs) -> Picture | Absent:
+    """Draw training loss and source-validation mAP by epoch: a thin line per seed, a strong one for their mean."""
+    series: _Series = {}
+    for cell in runs.done:
+        rows = runs.history(cell)
+        if rows:
+            curve: dict[str, Any] = {"epoch": [row["epoch"] for row in rows], "loss": [row["loss"] for row in rows]}
+            curve["map"] = [row["validation"]["map"] for row in rows]
+            curve["selected"] = cell.selected_epoch
+            series.setdefault(cell.split, {}).setdefault(cell.method, {})[str(cell.seed)] = curve
+    if not series:
+        return Absent(CURVES, CURVES_TITLE, _no_metrics(runs))
+    caption = (
+        f"Training loss and mean mAP on the sources' validation parts by epoch. Thin: one seed each "
+        f"({runs.seeds_text()}), with a point at the epoch whose model was selected; strong: their mean, as far as "
+        "all of them ran."
+    )
+    titles = {name: title for name, title in runs.titles.items() if any(name in split for split in series.values())}
+    quantities = {"loss": "training loss", "map": "validation mAP (%)"}
+
+    def draw() -> Figure:
+        return _draw(series, runs.splits, titles, looks(list(titles)), quantities)
+
+    data = {"splits": runs.splits, "titles": titles, "curves": series}
+    return Picture(CURVES, CURVES_TITLE, caption, drawing(draw), data)
+
+
+def localization_curves(runs: Runs) -> Picture | Absent:
+    """Draw how well the attention in use finds its labels by epoch, with what chance would reach beside it."""
+    series: _Series = {}
+    titles: dict[str, str] = {}
+    for cell in runs.done:
+        for place, curve in _localization(runs.history(cell)).items():
+            name = f"{cell.method}/{place}"
+            titles[name] = cell.title if place == "cached" else f"{cell.title}, {shorten(place, 14)}"
+            series.setdefault(cell.split, {}).setdefault(name, {})[str(cell.seed)] = curve
+    if not series:
+        reason = (
+            "No run has compared its attention with masks: that takes label-decoupled methods and data with masks, "
+            "such as drawn scenes (`ldstyle bench run --data synthetic --methods ld`), and their metrics.jsonl."
+        )
+        return Absent(LOCALIZATION, LOCALIZATION_TITLE, reason)
+    caption = (
+        "Attention in use against the masks of the labels, by epoch, averaged over labels: how often its highest place "
+        "lies in the label's region, and the intersection over union of the region and the equally many highest "
+        "places. Learned attention is judged at each of its insertion points on the sources' validation parts, cached "
+        f"maps on training images. Thin: one seed each ({runs.seeds_text()}); strong: their mean. Grey: a map of equal "
+        "values."
+    )
+    quantities = {"pointing": "pointing accuracy (%)", "iou": "IoU (%)"}
+
+    def draw() -> Figure:
+        return _draw(series, runs.splits, titles, _place_looks(titles), quantities)
+
+    data = {"splits": runs.splits, "titles": titles, "curves": series}
+    return Picture(LOCALIZATION, LOCALIZATION_TITLE, caption, drawing(draw), data)
+
+
+def _localization(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return epochs, scores and chance at each insertion point that has been judged."""
+    curves: dict[str, dict[str, Any]] = {}
+    names = ("pointing", "iou", "pointing_chance", "iou_chance")
+    for row in rows:
+        for place, table in (row.get("localization") or {}).items():
+            curve = curves.setdefault(place, {"epoch": [], **{name: [] for name in names}})
+            curve["epoch"].append(row["epoch"])
+            for name in names:
+                curve[name].append(table["mean"][name])
+    return curves
+
+
+def _place_looks(titles: Mapping[str, str]) -> dict[str, Look]:
+    """Give the deeper insertion points of a method another line and a hollow marker."""
+    by_method = looks(list(dict.fromkeys(name.split("/")[0] for name in titles)))
+    found: dict[str, Look] = {}
+    seen: dict[str, int] = {}
+    for name in titles:
+        method = name.split("/")[0]
+        depth = seen[method] = seen.get(method, -1) + 1
+        look = by_method[method]
+        found[name] = look if depth == 0 else Look(look.colour, look.marker, (":", "-.")[depth % 2], "none")
+    return found
+
+
+def _no_metrics(runs: Runs) -> str:
+    if not runs.done:
+        return "No cell is done. Run `ldstyle bench run` first."
+    return f"'{runs.folder}' holds no CELL/metrics.jsonl of its finished cells. Copy them from where the grid was run."
+
+
+def _draw(
+    series: _Series,
+    splits: Mapping[str, str],
+    titles: dict[str, str],
+    look: dict[str, Look],
+    quantities: Mapping[str, str],
+) -> Figure:
+    """Draw a panel per split with one axes per quantity, all quantities on shared scales."""
+    shown = [split for split in splits if split in series]
+    across = min(_COLUMNS, len(shown))
+    down = -(-len(shown) // across)
+    width = 7.1 if across > 1 else 4.2
+    figure = new_figure(0.6 + down * 1.75 * len(quantities), width=width)
+    for split, axes in zip(
+        shown, panels(figure, len(shown), columns=_COLUMNS, rows_each=len(quantities), sharex=True), strict=True
+    ):
+        axes[0].set_title(split_title(split, splits[split]))
+        for one, (quantity, text) in zip(axes, quantities.items(), strict=True):
+            for name, seeds in series[split].items():
+                _lines(one, seeds, quantity, look[name])
+            _chance(one, series[split], quantity)
+            one.grid(axis="y")
+            one.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+            if shown.index(split) % across == 0:
+                one.set_ylabel(text)
+        axes[-1].set_xlabel("epoch")
+        axes[-1].tick_params(labelbottom=True)
+    _share_scales(figure, len(quantities))
+    others = {"chance": _CHANCE} if "iou" in quantities else {}
+    method_legend(figure, titles, look, others=others)
+    return figure
+
+
+def _lines(axes: Axes, seeds: Mapping[str, Mapping[str, Any]], quantity: str, look: Look) -> None:
+    curves = {seed: _percent(curve[quantity], quantity) for seed, curve in seeds.items()}
+    single = len(curves) == 1
+    for seed, values in curves.items():
+        epochs = seeds[seed]["epoch"]
+        axes.plot(epochs, values, linestyle=look.line, color=look.colour, linewidth=0.6, alpha=0.45)
+        chosen = seeds[seed].get("selected")
+        if chosen is not None and chosen in epochs:
+            axes.plot(chosen, values[epochs.index(chosen)], linestyle="none", markersize=3.5, **look.points())
+    epochs, mean = _mean(seeds, curves)
+    axes.plot(epochs, mean, linestyle=look.line, color=look.colour, linewidth=1.2 if single else 1.6)
+    if "selected" not in next(iter(seeds.values())) and len(epochs):
+        axes.plot(epochs[-1], mean[-1], linestyle="none", **look.points())
+
+
+def _mean(
+    seeds: Mapping[str, Mapping[str, Any]], curves: Mapping[str, Sequence[float]]
+) -> tuple[list[int], list[float]]:
+    """Average over seeds at the epochs that all of them have: later ones would be a mean of fewer, better runs."""
+    shared = set.intersection(*(set(curve["epoch"]) for curve in seeds.values()))
+    epochs = sorted(shared)
+    values = [[curves[seed][seeds[seed]["epoch"].index(epoch)] for seed in seeds] for epoch in epochs]
+    return epochs, [float(np.mean(of_epoch)) for of_epoch in values]
+
+
+def _percent(values: Iterable[float | None], quantity: str) -> list[float]:
+    scale = 1 if quantity == "loss" else 100
+    return [float("nan") if value is None else scale * value for value in values]
+
+
+def _chance(axes: Axes, lines: Mapping[str, Mapping[str, Mapping[str, Any]]], quantity: str) -> None:
+    """Draw the mean level of chance, which depends on the images alone."""
+    name = f"{quantity}_chance"
+    levels = [value for seeds in lines.values() for curve in seeds.values() for value in curve.get(name, ()) if value]
+    if levels:
+        axes.axhline(100 * float(np.mean(levels)), zorder=1, **_CHANCE)
+
+
+def _share_scales(figure: Figure, rows_each: int) -> None:
+    """Give every quantity one scale over all splits, so that panels can be compared."""
+    used = [axes for axes in figure.axes if axes.lines]
+    for row in range(rows_each):
+        same = [axes for axes in used if axes.get_subplotspec().rowspan.start % rows_each == row]  # type: ignore[union-attr]
+        limits = np.array([axes.get_ylim() for axes in same])
+        for axes in same:
+            axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())

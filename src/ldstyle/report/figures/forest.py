@@ -1,0 +1,159 @@
+"""Paired differences with intervals: every method against ERM, every label-decoupled one against its global twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ldstyle.benchmark.comparison import Difference
+from ldstyle.report.figures.runs import Runs, global_twin, split_title
+from ldstyle.report.figures.style import FAINT, INK, QUIET, Look, drawing, looks, new_figure, panels, shorten
+from ldstyle.report.items import Absent, Picture
+
+SLUG, TITLE = "differences", "Paired differences"
+AVERAGE = "average"
+_COLUMNS = 4
+_Groups = Mapping[str, Sequence[Difference]]
+
+
+def paired_differences(runs: Runs) -> Picture | Absent:
+    """Draw the paired differences in mAP on each split and on average, with 95 % intervals."""
+    places = ([AVERAGE] if len(runs.splits) > 1 else []) + list(runs.splits)
+    found = {place: _groups(runs, None if place == AVERAGE else place) for place in places}
+    if not any(one.values for groups in found.values() for group in groups.values() for one in group):
+        reason = (
+            "There is nothing to compare: that takes ERM and another method, or a label-decoupled method and its "
+            "global twin, at the same seeds. Run e.g. `ldstyle bench run --methods erm efdmix ld-efdmix-gc`."
+        )
+        return Absent(SLUG, TITLE, reason)
+    kept = {place: groups for place, groups in found.items() if any(one.values for g in groups.values() for one in g)}
+    caption = (
+        f"Difference in mAP on {runs.part_text}, in points, paired by seed ({runs.seeds_text()}): above the rule each "
+        "method minus ERM, below it each label-decoupled method minus its global twin. Bars: 95 % bootstrap intervals "
+        "over seeds, too narrow where seeds are few; small strokes: single seeds. The average is over all splits."
+    )
+
+    def draw() -> Figure:
+        return _draw(kept, runs)
+
+    data = {
+        "part": runs.part,
+        "splits": runs.splits,
+        "titles": runs.titles,
+        "differences": {
+            place: {name: [_plain(one) for one in group] for name, group in groups.items()}
+            for place, groups in kept.items()
+        },
+    }
+    return Picture(SLUG, TITLE, caption, drawing(draw), data)
+
+
+def _groups(runs: Runs, split: str | None) -> dict[str, list[Difference]]:
+    """Return the comparisons of a panel; p-values are corrected within each group."""
+    groups: dict[str, list[Difference]] = {}
+    methods = [name for name in runs.titles if name != "oracle"]
+    if "erm" in methods:
+        groups["ERM"] = runs.main.compare("erm", methods=methods, split=split, part=runs.part)
+    pairs = [(name, global_twin(name)) for name in methods]
+    twins = [(name, twin) for name, twin in pairs if twin in runs.titles]
+    if twins:
+        groups["global twin"] = [
+            runs.main.difference(name, str(twin), split=split, part=runs.part) for name, twin in twins
+        ]
+    return {name: group for name, group in groups.items() if group}
+
+
+def _plain(one: Difference) -> dict[str, Any]:
+    return {
+        "method": one.method,
+        "baseline": one.baseline,
+        "mean": one.mean,
+        "low": one.low,
+        "high": one.high,
+        "by_seed": {str(seed): value for seed, value in one.values.items()},
+        "absent": {str(seed): why for seed, why in one.absent.items()},
+        "p": one.p,
+        "p_holm": one.p_holm,
+    }
+
+
+def _draw(found: Mapping[str, _Groups], runs: Runs) -> Figure:
+    rows = _rows(found)
+    across, down = min(_COLUMNS, len(found)), -(-len(found) // _COLUMNS)
+    figure = new_figure(0.3 + down * (0.75 + 0.19 * max(3, len(rows))), width=7.1 if across > 1 else 5.2)
+    look = looks(list(runs.titles))
+    grid = panels(figure, len(found), columns=_COLUMNS, sharex=True)
+    for number, (place, (axes,)) in enumerate(zip(found, grid, strict=True)):
+        title = "average over splits" if place == AVERAGE else split_title(place, shorten(runs.splits[place], 12))
+        axes.set_title(title, size=8 if across < _COLUMNS else 7)
+        by_pair = {(name, one.method): one for name, group in found[place].items() for one in group}
+        for y, row in enumerate(rows):
+            if row in by_pair:
+                _interval(axes, y, by_pair[row], look[row[1]])
+        _names(axes, rows, runs, named=number % _COLUMNS == 0)
+        if number == 0:
+            _numbers(axes, rows, by_pair)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        axes.grid(axis="x")
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("difference in mAP (points)" if across < _COLUMNS else "difference (points)")
+    return figure
+
+
+def _rows(found: Mapping[str, _Groups]) -> list[tuple[str, str]]:
+    """Return group and method of every row; a row without a method divides the groups."""
+    groups: dict[str, dict[str, None]] = {}
+    for of_place in found.values():
+        for name, group in of_place.items():
+            groups.setdefault(name, {}).update({one.method: None for one in group})
+    rows: list[tuple[str, str]] = []
+    for name, methods in groups.items():
+        rows += [(name, "")] * bool(rows) + [(name, method) for method in methods]
+    return rows
+
+
+def _interval(axes: Axes, y: int, one: Difference, look: Look) -> None:
+    if one.mean is None:
+        return
+    values = [100 * value for value in one.values.values()]
+    axes.plot(values, [y] * len(values), linestyle="none", marker="|", markersize=5, color=look.colour, alpha=0.55)
+    if one.low is not None and one.high is not None:
+        axes.plot([100 * one.low, 100 * one.high], [y, y], color=look.colour, linewidth=1.8, solid_capstyle="butt")
+    axes.plot(100 * one.mean, y, linestyle="none", markersize=5.2, zorder=4, **look.points())
+
+
+def _names(axes: Axes, rows: Sequence[tuple[str, str]], runs: Runs, *, named: bool) -> None:
+    names = [_row_name(group, method, runs) for group, method in rows] if named else []
+    axes.set_yticks(range(len(rows)), names if named else [""] * len(rows))
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    for y, (_, method) in enumerate(rows):
+        if not method:
+            axes.axhline(y, color=QUIET, linewidth=0.7)
+        elif y % 2:
+            axes.axhspan(y - 0.5, y + 0.5, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
+
+
+def _row_name(group: str, method: str, runs: Runs) -> str:
+    if not method:
+        return ""
+    baseline = "ERM" if group == "ERM" else runs.titles[str(global_twin(method))]
+    return f"{runs.titles[method]} − {baseline}"
+
+
+def _numbers(axes: Axes, rows: Sequence[tuple[str, str]], by_pair: Mapping[tuple[str, str], Difference]) -> None:
+    """Write the differences at the right edge of the first panel."""
+    for y, row in enumerate(rows):
+        one = by_pair.get(row)
+        if one is None:
+            continue
+        if one.mean is None:
+            text = ", ".join(sorted(set(one.absent.values())))
+        else:
+            text = f"{100 * one.mean:+.1f}".replace("-", "−")
+        axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), va="center", size=6.5, color=INK)

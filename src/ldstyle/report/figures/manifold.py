@@ -1,0 +1,348 @@
+"""Style statistics on a plane, and how well domain and label can be told from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ldstyle.benchmark.records import CellResult
+from ldstyle.data.figures import pick_samples
+from ldstyle.data.tables import SceneTable
+from ldstyle.deploy.overlay import Explainer
+from ldstyle.functional import label_moments, resize_maps, unit_mass
+from ldstyle.functional.global_styles import global_moments
+from ldstyle.nn import InsertionPoint
+from ldstyle.nn.layout import as_maps
+from ldstyle.nouns import Moments
+from ldstyle.report.figures.images import (
+    BATCH,
+    NO_MODELS,
+    TrainedCell,
+    attention_kind,
+    first_trained,
+    has_attention,
+    held_back,
+    load_cell,
+    read_images,
+    read_regions,
+    read_tables,
+)
+from ldstyle.report.figures.neighbours import NEIGHBOURS, Accuracy, standardized, tell
+from ldstyle.report.figures.runs import Runs, UnavailableError
+from ldstyle.report.figures.style import COLOURS, INK, MARKERS, QUIET, drawing, new_figure, shorten
+from ldstyle.report.items import Absent, Picture
+from ldstyle.training.attention_maps import learned_maps
+from ldstyle.training.scoring import evaluating
+from ldstyle.training.style_statistics import style_points
+
+SLUG, TITLE = "style-statistics", "Style statistics"
+GLOBAL, ATTENTION, MASKS = "global", "per label", "per label, true masks"
+_SAMPLES = 288
+_FEWEST = 12
+_KINDS = {GLOBAL: ("o", "white"), ATTENTION: ("o", INK), MASKS: ("s", QUIET)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Images, each with one of its labels.
+
+    Attributes:
+        domains: Names of the domains.
+        labels: Names of the labels in use.
+        domain: Domain of each pair, (N,).
+        label: Label of each pair, (N,).
+        image: Number of its image, (N,): the same for pairs of one image.
+        statistics: By kind, (N, F).
+    """
+
+    domains: tuple[str, ...]
+    labels: tuple[str, ...]
+    domain: NDArray[np.int64]
+    label: NDArray[np.int64]
+    image: NDArray[np.int64]
+    statistics: Mapping[str, NDArray[np.float32]]
+
+
+def style_statistics(runs: Runs) -> Picture | Absent:
+    """Embed global and per-label statistics of held-back images by t-SNE, with nearest-neighbour scores beside."""
+    try:
+        cell = _choose(runs)
+        pairs, source = _measure(load_cell(runs, cell), held_back(_tables(runs, cell), seed=cell.seed))
+        places = {kind: _embed(pairs.statistics[kind]) for kind in (GLOBAL, ATTENTION)}
+    except UnavailableError as why:
+        return Absent(SLUG, TITLE, str(why))
+    scores = _scores(pairs)
+    masks = ", and from the true masks instead" if MASKS in pairs.statistics else ""
+    caption = (
+        f"Channel means and deviations at the first stages of {cell.title} ({cell.split}, target {cell.target}, seed "
+        f"{cell.seed}), {len(pairs.label)} held-back images with one of their labels each, as many of each label and "
+        f"domain as there are up to {_per_cell(pairs)}. (a) t-SNE of the statistics of whole images; (b) of the "
+        f"label's region by {source}. Colours are labels, markers domains. (c) How often the {NEIGHBOURS} nearest "
+        f"other images tell the right domain or label from either{masks}, averaged over classes, with 95 % intervals; "
+        "grey strokes: guessing. A plane made by t-SNE can suggest groups; the numbers are computed on the statistics "
+        "themselves."
+    )
+
+    def draw() -> Figure:
+        return _draw(pairs, places, scores)
+
+    data = {
+        "cell": cell.cell,
+        "attention": source,
+        "neighbours": NEIGHBOURS,
+        "scores": {
+            task: {kind: None if one is None else asdict(one) for kind, one in of_task.items()}
+            for task, of_task in scores.items()
+        },
+        "points": [
+            {
+                "domain": pairs.domains[pairs.domain[i]],
+                "label": pairs.labels[pairs.label[i]],
+                **{kind: [round(float(v), 3) for v in place[i]] for kind, place in places.items()},
+            }
+            for i in range(len(pairs.label))
+        ],
+    }
+    return Picture(SLUG, TITLE, caption, drawing(draw), data)
+
+
+def _choose(runs: Runs) -> CellResult:
+    """Take LD-EFDMix as the paper does, else another model with attention of its own, else any."""
+    runs.require_done()
+    _require_tsne()
+    cell = first_trained(
+        runs,
+        lambda cell: cell.method == "ld-efdmix" and has_attention(runs, cell),
+        lambda cell: has_attention(runs, cell),
+        lambda cell: attention_kind(cell) == "gradcam",
+        lambda cell: not cell.oracle,
+    )
+    if cell is None:
+        raise UnavailableError(NO_MODELS)
+    return cell
+
+
+def _tables(runs: Runs, cell: CellResult) -> dict[str, SceneTable]:
+    tables = read_tables(runs, cell)
+    return {name: tables[name] for name in runs.domains if name in tables}
+
+
+def _require_tsne() -> None:
+    try:
+        import sklearn.manifold  # noqa: F401
+    except ImportError:
+        raise UnavailableError("scikit-learn is needed. Install the extra `report`, or scikit-learn itself.") from None
+
+
+def _measure(trained: TrainedCell, tables: Mapping[str, SceneTable]) -> tuple[_Pairs, str]:
+    """Compute the statistics of images that show each label in each domain."""
+    first = next(iter(tables.values()))
+    labels = _frequent(list(tables.values()))
+    per_cell = max(4, _SAMPLES // (len(labels) * len(tables)))
+    columns: dict[str, list[Any]] = {"domain": [], "label": [], "image": []}
+    parts: dict[str, list[NDArray[np.float32]]] = {}
+    computed = _Statistics(trained)
+    for d, table in enumerate(tables.values()):
+        picked = pick_samples(table, per_cell=per_cell)
+        chosen = [(row, label) for label in labels for row in picked[label]]
+        for start in range(0, len(chosen), BATCH):
+            batch = chosen[start : start + BATCH]
+            found, usable = computed(table, [row for row, _ in batch], [label for _, label in batch])
+            for kind, values in found.items():
+                parts.setdefault(kind, []).append(values[usable])
+            kept = [pair for pair, use in zip(batch, usable, strict=True) if use]
+            columns["domain"] += [d] * len(kept)
+            columns["image"] += [d * 1_000_000 + row for row, _ in kept]
+            columns["label"] += [labels.index(label) for _, label in kept]
+    arrays = {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
+    if len(arrays["label"]) < _FEWEST:
+        raise UnavailableError(f"Statistics of at least {_FEWEST} images are needed; there are {len(arrays['label'])}.")
+    whole = {kind: np.concatenate(rows) for kind, rows in parts.items()}
+    whole = {kind: values for kind, values in whole.items() if len(values) == len(arrays["label"])}
+    names = tuple(first.vocabulary[label] for label in labels)
+    return _Pairs(tuple(tables), names, **arrays, statistics=whole), computed.source
+
+
+def _frequent(tables: Sequence[SceneTable]) -> list[int]:
+    """Return the labels that most images of every domain have, as many as there are colours."""
+    shares = np.mean([(table.labels == 1).mean(axis=0) for table in tables], axis=0)
+    present = [int(label) for label in np.argsort(-shares, kind="stable") if shares[label] > 0]
+    if not present:
+        raise UnavailableError("No held-back image has a label.")
+    return sorted(present[: len(COLOURS)])
+
+
+class _Statistics:
+    """Computes the statistics of images under a model: of the whole map, and of one label's region."""
+
+    def __init__(self, trained: TrainedCell) -> None:
+        self.classifier, self.net = trained.classifier, trained.attention
+        if self.net is not None:
+            self.points: tuple[InsertionPoint, ...] = self.net.points
+            self.source = "the attention it has learned"
+        else:
+            self.points = style_points(self.classifier.backbone, image_size=self.classifier.size)
+            self.source = "its class activation maps"
+            self.explain = Explainer(self.classifier)
+
+    def __call__(
+        self, table: SceneTable, rows: Sequence[int], labels: Sequence[int]
+    ) -> tuple[dict[str, NDArray[np.float32]], NDArray[np.bool_]]:
+        """Return the statistics by kind, (n, F), and which samples have a map for their label, (n,)."""
+        images = read_images(table, rows, size=self.classifier.size)
+        inputs = self.classifier.normalise(images)
+        feats = feature_maps(self.classifier.backbone, self.points, inputs)
+        here = torch.arange(len(rows))
+        attn = {name: maps[here, labels][:, None] for name, maps in self._attend(table, rows, images, inputs).items()}
+        found = {
+            GLOBAL: _flat([global_moments(maps) for maps in feats.values()]),
+            ATTENTION: _flat([_under(maps, attn[name]) for name, maps in feats.items()]),
+        }
+        regions = read_regions(table, rows, size=self.classifier.size)
+        usable = torch.stack([maps.flatten(1).any(dim=1) for maps in attn.values()]).all(dim=0).numpy()
+        if regions is not None:
+            masks = torch.from_numpy(regions)[here, labels][:, None].float()
+            found[MASKS] = _flat([_under(maps, masks) for maps in feats.values()])
+            usable &= regions[here, labels].any(axis=(1, 2))
+        return found, usable
+
+    def _attend(self, table: SceneTable, rows: Sequence[int], images: Tensor, inputs: Tensor) -> dict[str, Tensor]:
+        if self.net is not None:
+            present = torch.from_numpy(table.labels[list(rows)] == 1)
+            return learned_maps(self.net, inputs, present)
+        maps = self.explain(images).maps
+        return {point.name: maps for point in self.points}
+
+
+def feature_maps(backbone: nn.Module, points: Sequence[InsertionPoint], images: Tensor) -> dict[str, Tensor]:
+    """Compute the feature maps at insertion points, (B, C, H, W) each, in eval mode and without gradient."""
+    found: dict[str, Tensor] = {}
+    size = (images.shape[2], images.shape[3])
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(evaluating(backbone))
+        for point in points:
+
+            def hook(_module: nn.Module, _args: Any, output: Any, point: InsertionPoint = point) -> None:
+                # A copy: a layer behind may overwrite the map in place.
+                found[point.name] = as_maps(output, point, size).float().clone()
+
+            stack.callback(backbone.get_submodule(point.name).register_forward_hook(hook).remove)
+        backbone(images)
+    return found
+
+
+def _under(feats: Tensor, attn: Tensor) -> Moments:
+    """Compute the moments of maps (B, C, H, W) under one region each, (B, 1, h, w)."""
+    resized = resize_maps(attn.float(), (feats.shape[2], feats.shape[3]))
+    return label_moments(feats, unit_mass(resized, torch.ones(len(feats), 1, dtype=torch.bool)))
+
+
+def _flat(moments: Sequence[Moments]) -> NDArray[np.float32]:
+    return torch.cat([value[:, 0] for both in moments for value in both], dim=1).numpy()
+
+
+def _embed(statistics: NDArray[np.float32]) -> NDArray[np.float32]:
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(statistics) - 1) / 3)
+    embedding = TSNE(perplexity=perplexity, init="pca", random_state=0)
+    places: NDArray[np.float32] = embedding.fit_transform(standardized(statistics).astype(np.float32))
+    return places
+
+
+def _scores(pairs: _Pairs) -> dict[str, dict[str, Accuracy | None]]:
+    """Tell domain, label, and label by images of other domains only, from each kind of statistics."""
+    same_image = pairs.image[:, None] == pairs.image[None]
+    same_domain = pairs.domain[:, None] == pairs.domain[None]
+    tasks = {
+        "domain": (pairs.domain, same_image),
+        "label": (pairs.label, same_image),
+        "label, from other domains": (pairs.label, same_image | same_domain),
+    }
+    return {
+        task: {kind: tell(values, classes, forbidden) for kind, values in pairs.statistics.items()}
+        for task, (classes, forbidden) in tasks.items()
+    }
+
+
+def _per_cell(pairs: _Pairs) -> int:
+    return int(np.unique(pairs.domain * len(pairs.labels) + pairs.label, return_counts=True)[1].max())
+
+
+def _draw(
+    pairs: _Pairs, places: Mapping[str, NDArray[np.float32]], scores: Mapping[str, Mapping[str, Accuracy | None]]
+) -> Figure:
+    figure = new_figure(3.2)
+    planes, numbers = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.9, 1))[0]
+    titles = {GLOBAL: "(a) global statistics", ATTENTION: "(b) per-label statistics"}
+    for axes, (kind, title) in zip(planes.subplots(1, 2), titles.items(), strict=True):
+        _scatter(axes, pairs, places[kind])
+        axes.set_title(title)
+    handles = [_handle(COLOURS[n], "o", shorten(name)) for n, name in enumerate(pairs.labels)]
+    handles += [_handle(QUIET, MARKERS[d % len(MARKERS)], shorten(name)) for d, name in enumerate(pairs.domains)]
+    planes.legend(handles=handles, loc="outside lower center", ncols=5, columnspacing=1.2, handletextpad=0.2)
+    _score_dots(numbers.add_subplot(), scores)
+    kinds = [
+        Line2D([], [], linestyle="none", label=kind, **_kind_marker(kind))
+        for kind in _KINDS
+        if kind in pairs.statistics
+    ]
+    numbers.legend(handles=kinds, loc="outside lower center", ncols=2, columnspacing=1.2, handletextpad=0.2)
+    return figure
+
+
+def _handle(colour: str, marker: str, text: str) -> Line2D:
+    return Line2D([], [], linestyle="none", marker=marker, color=colour, label=text)
+
+
+def _scatter(axes: Axes, pairs: _Pairs, places: NDArray[np.float32]) -> None:
+    for n in range(len(pairs.labels)):
+        for d in range(len(pairs.domains)):
+            chosen = (pairs.label == n) & (pairs.domain == d)
+            axes.plot(*places[chosen].T, linestyle="none", marker=MARKERS[d % len(MARKERS)], color=COLOURS[n],
+                      markersize=3.6, markeredgecolor="white", markeredgewidth=0.3)  # fmt: skip
+    for n, name in enumerate(pairs.labels):  # named where they are, for print without colours
+        if (pairs.label == n).any():
+            x, y = np.median(places[pairs.label == n], axis=0)
+            axes.text(x, y, shorten(name, 12), size=6.5, ha="center", va="center", color=INK, weight="bold",
+                      path_effects=[withStroke(linewidth=2.2, foreground="white")])  # fmt: skip
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+
+
+def _kind_marker(kind: str) -> dict[str, Any]:
+    marker, face = _KINDS[kind]
+    return {"marker": marker, "markeredgecolor": INK, "markerfacecolor": face}
+
+
+def _score_dots(axes: Axes, scores: Mapping[str, Mapping[str, Accuracy | None]]) -> None:
+    tasks = [task for task, of_task in scores.items() if any(of_task.values())]
+    for row, task in enumerate(tasks):
+        known = {kind: one for kind, one in scores[task].items() if one is not None}
+        for place, (kind, one) in enumerate(known.items()):
+            y = row + (place - (len(known) - 1) / 2) * 0.22
+            ends = [100 * (one.score - 1.96 * one.error), 100 * (one.score + 1.96 * one.error)]
+            axes.plot(ends, [y, y], color=QUIET, linewidth=1, zorder=2)
+            axes.plot(100 * one.score, y, linestyle="none", markersize=5, zorder=3, **_kind_marker(kind))
+            axes.text(1.02, y, f"{100 * one.score:.0f}", size=6.5, va="center", transform=axes.get_yaxis_transform())
+        chance = next(iter(known.values())).chance
+        axes.plot([100 * chance] * 2, [row - 0.38, row + 0.38], color=QUIET, linewidth=1.4, linestyle=(0, (1, 1)))
+    axes.set_yticks(range(len(tasks)), [fill(task, 11) for task in tasks])
+    axes.set(ylim=(len(tasks) - 0.45, -0.55), xlim=(0, 104), xlabel="told right (%)")
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.set_title("(c) what they tell")

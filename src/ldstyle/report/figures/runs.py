@@ -1,0 +1,138 @@
+"""What figures are made from: the cells of one grid, and the folder that holds what they left."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from ldstyle.benchmark.ablations import ABLATIONS
+from ldstyle.benchmark.comparison import Results
+from ldstyle.benchmark.methods import METHODS, TITLES, WITH_SWAD
+from ldstyle.benchmark.records import CellResult
+
+METRICS = "metrics.jsonl"
+_EDITED = frozenset(ablation.name for ablation in ABLATIONS if ablation.edit)
+
+
+class UnavailableError(Exception):
+    """Something a figure needs is not there; the text says what, and what to do about it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The cells of one grid.
+
+    Args:
+        folder: The results folder.
+        results: Cells of it, all of one preset.
+        part: Part of the target that is reported on: ``test`` as in the paper, or ``all``.
+    """
+
+    folder: Path
+    results: Sequence[CellResult]
+    part: Literal["test", "all"] = "test"
+
+    def __post_init__(self) -> None:
+        presets = sorted({result.preset for result in self.results})
+        if len(presets) > 1:
+            raise ValueError(f"The cells of one set must be of one preset; got {presets}. Make a set of each.")
+
+    @cached_property
+    def main(self) -> Results:
+        """The results of methods, without ablations and sweeps."""
+        return Results(self.main_cells)
+
+    @cached_property
+    def main_cells(self) -> tuple[CellResult, ...]:
+        """The cells of methods, without ablations and sweeps, in the order of methods, splits and seeds."""
+        cells = [
+            # Ablations call the full method otherwise, and whichever ran first has named its record.
+            replace(cell, title=TITLES.get(cell.method, cell.title))
+            for cell in self.results
+            if "~" not in cell.method and cell.method not in _EDITED
+        ]
+        return tuple(sorted(cells, key=lambda cell: (method_rank(cell.method), _natural(cell.split), cell.seed)))
+
+    @cached_property
+    def done(self) -> tuple[CellResult, ...]:
+        """The cells of methods that are done."""
+        return tuple(cell for cell in self.main_cells if cell.status == "done")
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Name in tables of each method that has a finished cell, in the order of the methods."""
+        return {cell.method: cell.title for cell in self.done}
+
+    @cached_property
+    def splits(self) -> dict[str, str]:
+        """Target of each split that has a finished cell."""
+        return dict(sorted({cell.split: cell.target for cell in self.done}.items(), key=lambda one: _natural(one[0])))
+
+    @cached_property
+    def domains(self) -> tuple[str, ...]:
+        """The domains in the order of the benchmark, where the splits' names tell it."""
+        for cell in self.done:
+            number = re.fullmatch(r"s(\d+)", cell.split)
+            if number:
+                place = int(number[1]) - 1
+                return (*cell.sources[:place], cell.target, *cell.sources[place:])
+        return tuple(dict.fromkeys(name for cell in self.done for name in (*cell.sources, cell.target)))
+
+    @property
+    def part_text(self) -> str:
+        """What the scores are of, in words."""
+        return "the target's test part" if self.part == "test" else "the whole target"
+
+    def seeds_text(self) -> str:
+        """How many seeds there are, in words."""
+        counts = sorted({sum(cell.method == m and cell.split == s for cell in self.done)
+                         for m in self.titles for s in self.splits} - {0})  # fmt: skip
+        if not counts:
+            return "no seeds"
+        text = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        return f"{text} seed{'s' if counts[-1] > 1 else ''}"
+
+    def history(self, cell: CellResult) -> list[dict[str, Any]]:
+        """Return the rows of a cell's ``metrics.jsonl``; none if it was not kept."""
+        try:
+            text = (self.folder / cell.cell / METRICS).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    def require_done(self) -> None:
+        """Refuse a set of which nothing is done."""
+        if not self.done:
+            raise UnavailableError("No cell is done. Run `ldstyle bench run` and watch it by `ldstyle bench status`.")
+
+
+def split_title(split: str, target: str) -> str:
+    """Name a split by its target."""
+    return f"{split}: target {target}"
+
+
+def global_twin(method: str) -> str | None:
+    """Return the global method that a label-decoupled one is compared with; ``None`` for other methods."""
+    base = method.removesuffix(WITH_SWAD)
+    if not base.startswith("ld-") or base not in METHODS:
+        return None
+    return base.removeprefix("ld-").removesuffix("-gc") + method.removeprefix(base)
+
+
+def method_rank(method: str) -> tuple[int, str]:
+    """Return what methods are sorted by: the built-in ones in the paper's order, then others by name."""
+    base = method.removesuffix(WITH_SWAD)
+    if base not in METHODS:
+        return len(METHODS), method
+    return METHODS.index(base), method
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """Sort ``s10`` behind ``s9``."""
+    number = re.search(r"\d+$", name)
+    return (name[: number.start()], int(number[0]), "") if number else (name, -1, "")

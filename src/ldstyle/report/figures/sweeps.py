@@ -1,0 +1,125 @@
+"""The sensitivity figure: one setting of a method at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ldstyle.benchmark.comparison import Entry
+from ldstyle.benchmark.methods import TITLES
+from ldstyle.benchmark.paper import TABLE_3
+from ldstyle.benchmark.sensitivity import SWEEPS, Sweep, sweep_points
+from ldstyle.report.figures.runs import Runs
+from ldstyle.report.figures.style import GREY, INK, Look, drawing, looks, new_figure, panels
+from ldstyle.report.items import Absent, Picture
+
+SLUG, TITLE = "sensitivity", "Sensitivity"
+_SELECTED = {"stages": "stages", "top-ratio": "top_ratio", "refresh": "refresh_every"}
+"""Column of Table 3 that holds the paper's selected value of a sweep."""
+
+_LOGARITHMIC = ("temperature", "bank")
+_COLUMNS = 3
+
+
+def sensitivity_panels(runs: Runs) -> Picture | Absent:
+    """Draw the mAP over the values of each of the five sweeps; the paper's selected values are marked."""
+    cells = [cell for cell in runs.results if "~" in cell.method and cell.status == "done"]
+    if not cells:
+        reason = (
+            "There are no sweeps among these results. Run `ldstyle bench sensitivity` with the same data, preset and "
+            "results folder."
+        )
+        return Absent(SLUG, TITLE, reason)
+    split, target = cells[0].split, cells[0].target
+    found = {sweep.name: sweep_points(runs.results, sweep, split=split, part=runs.part) for sweep in SWEEPS}
+    means = {sweep.name: runs.main.entry(sweep.base, split=split, part=runs.part).mean for sweep in SWEEPS}
+    seeds = sorted({cell.seed for cell in cells})
+    marked = "Dotted: the value that Table 3 selects for this target. " if target in TABLE_3 else ""
+    caption = (
+        f"mAP on {runs.part_text} of {target} ({split}) as one setting varies; seed{'s' * (len(seeds) > 1)} "
+        f"{', '.join(map(str, seeds))}, shared by all points and different from those of the main runs. "
+        f"{marked}Dashed: mean of the main runs of the same method, where there are any. One run per point and seed: "
+        "differences within the spread of seeds mean nothing."
+    )
+
+    def draw() -> Figure:
+        return _draw(found, means, target)
+
+    data = {
+        "part": runs.part,
+        "split": split,
+        "target": target,
+        "sweeps": {
+            sweep.name: {
+                "method": sweep.base,
+                "setting": sweep.setting,
+                "points": [_plain(value, entry) for value, entry in found[sweep.name]],
+                "selected_in_the_paper": _selected(sweep, target),
+                "mean_of_main_runs": means[sweep.name],
+            }
+            for sweep in SWEEPS
+        },
+    }
+    return Picture(SLUG, TITLE, caption, drawing(draw), data)
+
+
+def _plain(value: Any, entry: Entry) -> dict[str, Any]:
+    shown = list(value) if isinstance(value, tuple) else value
+    return {"value": shown, "map": {str(seed): score for seed, score in entry.values.items()}}
+
+
+def _selected(sweep: Sweep, target: str) -> Any:
+    if target not in TABLE_3 or sweep.name not in _SELECTED:
+        return None
+    value = getattr(TABLE_3[target], _SELECTED[sweep.name])
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _draw(found: dict[str, list[tuple[Any, Entry]]], means: dict[str, float | None], target: str) -> Figure:
+    figure = new_figure(4.3)
+    look = looks(list(dict.fromkeys(sweep.base for sweep in SWEEPS)))
+    grid = panels(figure, len(SWEEPS), columns=_COLUMNS, sharey=True)
+    for number, (sweep, (axes,)) in enumerate(zip(SWEEPS, grid, strict=True)):
+        _sweep(axes, sweep, found[sweep.name], look[sweep.base], target)
+        mean = means[sweep.name]
+        if mean is not None:
+            axes.axhline(100 * mean, color=look[sweep.base].colour, linewidth=0.9, linestyle="--", zorder=1)
+        axes.set_title(f"({'abcde'[number]}) {sweep.title}")
+        axes.set_xlabel(TITLES[sweep.base], size=7)
+        axes.tick_params(labelleft=True)
+        if number % _COLUMNS == 0:
+            axes.set_ylabel("mAP (%)")
+        axes.grid(axis="y")
+    entries = [Line2D([], [], color=INK, linestyle="--", linewidth=0.9, label="mean of the main runs")]
+    if target in TABLE_3:
+        entries.append(Line2D([], [], color=GREY, linestyle=":", label="selected in the paper"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=2)
+    return figure
+
+
+def _sweep(axes: Axes, sweep: Sweep, points: Sequence[tuple[Any, Entry]], look: Look, target: str) -> None:
+    values = [value for value, _ in points]
+    chosen = _selected(sweep, target)
+    if sweep.setting == "stages":  # sets of stages have no order that a line could follow
+        places: list[float] = list(range(len(values)))
+        axes.set_xticks(places, ["+".join(map(str, value)) for value in values], rotation=45, ha="right", size=6.5)
+        chosen = values.index(tuple(chosen)) if chosen is not None and tuple(chosen) in values else None
+    else:
+        places = [float(value) for value in values]
+        if sweep.name in _LOGARITHMIC:
+            axes.set_xscale("log")
+        axes.set_xticks(places, [f"{value:g}" for value in values])
+        axes.minorticks_off()
+    if chosen is not None:
+        axes.axvline(chosen, color=GREY, linewidth=1.2, linestyle=":", zorder=1)
+    measured = [(x, entry) for x, (_, entry) in zip(places, points, strict=True) if entry.mean is not None]
+    for x, entry in measured:
+        axes.plot([x] * len(entry.values), [100 * value for value in entry.values.values()], linestyle="none",
+                  marker="_", color=look.colour, alpha=0.6)  # fmt: skip
+    line = "none" if sweep.setting == "stages" else look.line
+    heights = [100 * entry.mean for _, entry in measured if entry.mean is not None]
+    axes.plot([x for x, _ in measured], heights, linestyle=line, zorder=3, **look.points())
