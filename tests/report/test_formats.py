@@ -15,21 +15,23 @@ import pytest
 from ldstyle.report.formats import FORMATS, latex_document, to_csv, to_latex, to_markdown, write_table
 from ldstyle.report.items import Table, Value
 from ldstyle.report.tables import ablation_tables, make_tables, search_space_table, selected_tables
-from ldstyle.report.tables_values import Statistic
+from ldstyle.report.tables_values import Repeated, Statistic
 
+FAILED = "1 of 2 seeds; seed 1 failed"
 TABLE = Table(
     slug="split-s1-test",
     title="s1: target city",
     caption="Over 2 seeds (0, 1), in %.",
-    columns=("method (2 seeds)", "mAP", "Δ"),
+    columns=("method (2 seeds)", "mAP", "Δ", "95 %"),
     rows=(
-        (Value("ERM"), Statistic("50.0 ± 14.1", 50.0, sd=14.125, n=2), Value("–")),
+        (Value("ERM"), Statistic("50.0 ± 14.1", 50.0, sd=14.125, n=2), Value("–"), Value("–")),
         (
             Value("LD_x"),
-            Statistic("60.0 (n = 1)", 60.0, True, "1 of 2 seeds; seed 1 failed", n=1),
+            Statistic("60.0 (n = 1)", 60.0, True, FAILED, n=1),
             Statistic("+10.0", 10.0, n=1, low=9.5, high=10.5),
+            Repeated("[+9.5, +10.5]", 9.5),
         ),
-        (Value("Oracle"), Value("–", note="1 of 2 seeds; seed 1 failed"), Value("−0.5", -0.5, note="other")),
+        (Value("Oracle"), Value("–", note=FAILED), Value("−0.5", -0.5, note="other"), Value("–")),
     ),
     rules=(2,),
 )
@@ -54,11 +56,11 @@ def test_markdown_is_aligned_and_its_notes_are_below():
         "",
         "Over 2 seeds (0, 1), in %.",
         "",
-        f"| method (2 seeds) | {'mAP':>28} | {'Δ':>16} |",
-        f"| ---------------- | {'-' * 27}: | {'-' * 15}: |",
-        f"| ERM              | {'50.0 ± 14.1':>28} | {'–':>16} |",
-        f"| LD\\_x            | {best:>28} | {'+10.0':>16} |",
-        f"| Oracle           | {'–<sup>a</sup>':>28} | −0.5<sup>b</sup> |",
+        f"| method (2 seeds) | {'mAP':>28} | {'Δ':>16} | {'95 %':>13} |",
+        f"| ---------------- | {'-' * 27}: | {'-' * 15}: | {'-' * 12}: |",
+        f"| ERM              | {'50.0 ± 14.1':>28} | {'–':>16} | {'–':>13} |",
+        f"| LD\\_x            | {best:>28} | {'+10.0':>16} | [+9.5, +10.5] |",
+        f"| Oracle           | {'–<sup>a</sup>':>28} | −0.5<sup>b</sup> | {'–':>13} |",
         "",
         "- <sup>a</sup> 1 of 2 seeds; seed 1 failed",
         "- <sup>b</sup> other",
@@ -73,20 +75,21 @@ def test_latex_is_a_whole_table_environment():
         "\\centering\n"
         "\\caption{Over 2 seeds (0, 1), in \\%.}\n"
         "\\label{tab:split-s1-test}\n"
+        "\\smallskip\\footnotesize\\setlength{\\tabcolsep}{4pt}\n"
         "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"
-        "\\begin{tabular}{lrr}\n"
+        "\\begin{tabular}{lrrr}\n"
         "\\toprule\n"
-        "method (2 seeds) & mAP & $\\Delta$ \\\\\n"
+        "method (2 seeds) & mAP & $\\Delta$ & 95 \\% \\\\\n"
         "\\midrule\n"
-        "ERM & 50.0 $\\pm$ 14.1 & -- \\\\\n"
-        "LD\\_x & \\textbf{60.0 (n = 1)}\\textsuperscript{a} & +10.0 \\\\\n"
+        "ERM & 50.0 $\\pm$ 14.1 & -- & -- \\\\\n"
+        "LD\\_x & \\textbf{60.0 (n = 1)}\\textsuperscript{a} & +10.0 & {[}+9.5, +10.5{]} \\\\\n"
         "\\midrule\n"
-        "Oracle & --\\textsuperscript{a} & $-$0.5\\textsuperscript{b} \\\\\n"
+        "Oracle & --\\textsuperscript{a} & $-$0.5\\textsuperscript{b} & -- \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}}\n"
         "\n"
         "\\smallskip\n"
-        "{\\raggedright\\footnotesize \\textsuperscript{a}~1 of 2 seeds; seed 1 failed; "
+        "{\\raggedright \\textsuperscript{a}~1 of 2 seeds; seed 1 failed; "
         "\\textsuperscript{b}~other.\\par}\n"
         "\\end{table}\n"
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ldstyle.report.items import Table, Value
-from ldstyle.report.tables_values import DASH, MINUS, Statistic
+from ldstyle.report.tables_values import DASH, MINUS, Repeated, Statistic
 from ldstyle.training.atomic import replace_text
 
 DETAILS = ("sd", "n", "low", "high")
@@ -104,6 +104,7 @@ def to_latex(table: Table) -> str:
         r"\centering",
         f"\\caption{{{_latex(table.caption)}}}",
         f"\\label{{tab:{_label(table.slug)}}}",
+        r"\smallskip\footnotesize\setlength{\tabcolsep}{4pt}",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         f"\\begin{{tabular}}{{{kinds}}}",
         r"\toprule",
@@ -115,13 +116,14 @@ def to_latex(table: Table) -> str:
     lines += [r"\bottomrule", r"\end{tabular}}"]
     if marks:
         notes = "; ".join(f"\\textsuperscript{{{mark}}}~{_latex(note)}" for note, mark in marks.items())
-        lines += ["", r"\smallskip", f"{{\\raggedright\\footnotesize {notes}.\\par}}"]
+        lines += ["", r"\smallskip", f"{{\\raggedright {notes}.\\par}}"]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
 def latex_document(tables: Sequence[Table]) -> str:
     """Return a whole document with tables, one per page, to look at them or to see that they compile."""
-    preamble = [r"\documentclass{article}", *(f"\\usepackage{{{package}}}" for package in _PREAMBLE)]
+    preamble = [r"\documentclass{article}", r"\usepackage[margin=2cm]{geometry}"]
+    preamble += [f"\\usepackage{{{package}}}" for package in _PREAMBLE]
     pages = [f"{to_latex(table)}\\clearpage" for table in tables]
     return "\n".join([*preamble, r"\begin{document}", *pages, r"\end{document}"]) + "\n"
 
@@ -133,16 +135,19 @@ def to_csv(table: Table) -> str:
     and the ends ``low`` and ``high`` of its interval, where it has them. What has no value is empty; the last column
     says why.
     """
-    details = [_details(table, column) for column in range(len(table.columns))]
+    columns = range(len(table.columns))
+    kept = [column for column in columns if not any(isinstance(row[column], Repeated) for row in table.rows)]
+    details = {column: _details(table, column) for column in kept}
     header: list[str] = []
-    for name, names in zip(table.columns, details, strict=True):
-        header += [_clean(name), *(f"{_clean(name)} {detail}" for detail in names)]
+    for column, names in details.items():
+        name = _clean(table.columns[column])
+        header += [name, *(f"{name} {detail}" for detail in names)]
     noted = any(value.note for row in table.rows for value in row)
     lines = [header + ["note"] * noted]
     for row in table.rows:
         line: list[str] = []
-        for value, names in zip(row, details, strict=True):
-            line += [_raw(value), *(_number(getattr(value, name, None)) for name in names)]
+        for column, names in details.items():
+            line += [_raw(row[column]), *(_number(getattr(row[column], name, None)) for name in names)]
         notes = [f"{_clean(table.columns[i])}: {_clean(value.note)}" for i, value in enumerate(row) if value.note]
         lines.append(line + ["; ".join(notes)] * noted)
     text = io.StringIO()
@@ -180,9 +185,12 @@ def _mark(number: int) -> str:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Whether each column holds numbers."""
-    columns = range(len(table.columns))
-    return [any(row[column].number is not None for row in table.rows) for column in columns]
+    """Whether each column holds numbers, or would if there were any."""
+    columns = [[row[column] for row in table.rows] for column in range(len(table.columns))]
+    return [
+        any(value.number is not None for value in values) or all(value.text == DASH for value in values)
+        for values in columns
+    ]
 
 
 def _markdown_cell(value: Value, marks: Mapping[str, str]) -> str:

@@ -20,8 +20,8 @@ from ldstyle.report.tables_values import (
     of_difference,
     of_entry,
     of_score,
-    p_value,
-    seeds_text,
+    over_seeds,
+    p_of,
     signed,
 )
 
@@ -60,7 +60,7 @@ def _table(results: Sequence[CellResult], split: str, part: Literal["test", "all
     columns += ["mAP (paper)", "ΔmAP (paper)"] if printed else []
     where = f"the test part of {target}" if part == "test" else f"all images of {target}"
     caption = (
-        f"What is lost without each part, on {where} in percent: mean ± standard deviation over {seeds_text(seeds)}; "
+        f"What is lost without each part, on {where} in percent, {over_seeds(seeds)}; "
         f"ΔmAP is the change against the full method of the same block. {explain_pairs(len(seeds))} {BOLD}, by block."
     )
     caption += " Beside ours the paper's, over 5 seeds." if printed else ""
@@ -80,7 +80,7 @@ def _row(
     if change is None:
         cells += [Value(DASH)] * 3
     else:
-        cells += [of_difference(change), interval_of(change), p_value(change.p_holm)]
+        cells += [of_difference(change), interval_of(change), p_of(change)]
     if printed:
         paper = TABLE_8[name]
         cells += [of_score(paper.map), _printed_change(paper.change)]

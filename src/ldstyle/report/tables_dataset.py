@@ -67,9 +67,13 @@ def _read(
 
 
 def _domains(results: Sequence[CellResult]) -> list[str]:
-    """Return the domains: targets in the order of their splits, then sources that are never a target."""
-    ordered = sorted(results, key=lambda cell: split_rank(cell.split))
-    names = [cell.target for cell in ordered] + [source for cell in ordered for source in cell.sources]
+    """Return the domains in the order of the grid: the target of split ``sN`` is the N-th."""
+    names: list[str] = []
+    for cell in sorted(results, key=lambda cell: split_rank(cell.split)):
+        place = cell.split.removeprefix("s")
+        of_split = list(cell.sources)
+        of_split.insert(int(place) - 1 if place.isdecimal() else 0, cell.target)
+        names += of_split
     return list(dict.fromkeys(names))
 
 

@@ -15,7 +15,7 @@ from ldstyle.report.tables_values import (
     Statistic,
     interval_of,
     of_difference,
-    p_value,
+    p_of,
     seeds_text,
 )
 
@@ -100,7 +100,7 @@ def _paired_table(
         found = total[method]
         row = [Value(cells.titles[method]), Value(cells.titles[baseline])]
         row += [of_difference(on[method], interval=True) if method in on else Value(DASH) for on in splits]
-        row += [of_difference(found), interval_of(found), p_value(found.p), p_value(found.p_holm)]
+        row += [of_difference(found), interval_of(found), p_of(found, corrected=False), p_of(found)]
         rows.append((*row, Statistic(f"{found.ties}", float(found.ties))))
     headings = [*map(cells.heading, cells.splits), "all splits"] if several else [cells.heading(cells.splits[0])]
     columns = (cells.row_header, "minus", *headings, "95 % interval", "p", "p (Holm)", "ties")

@@ -10,8 +10,8 @@ from typing import Any
 from ldstyle.benchmark.comparison import Entry, Results
 from ldstyle.benchmark.records import CellResult
 from ldstyle.report.items import Absent, Table, Value
-from ldstyle.report.tables_cells import BASELINE, CellSet, competing, rules
-from ldstyle.report.tables_values import DASH, of_entry, plain, seeds_text
+from ldstyle.report.tables_cells import BASELINE, CellSet, rules
+from ldstyle.report.tables_values import DASH, of_entry, over_seeds, plain
 
 _UNITS = ((2 * 3600.0, 3600.0, "h"), (2 * 60.0, 60.0, "min"), (0.0, 1.0, "s"))
 """From how many seconds on a column is in which unit."""
@@ -53,7 +53,7 @@ def localization_table(cells: CellSet) -> Table | Absent:
         "Class activation maps of the deployed network on up to 256 images of the target, against the labels' masks, "
         "in percent, means over labels: pointing is how often the highest place lies in the label's region, IoU the "
         "overlap of the region with as many highest places. Beside each what a map of equal values reaches; judged is "
-        f"the share of regions that had a map at all. Mean ± standard deviation over {seeds_text(cells.results.seeds)}."
+        f"the share of regions that had a map at all. {_capital(over_seeds(cells.results.seeds))}."
         + (f" No masks: {', '.join(blind)}." if blind else "")
     )
     columns = ("target", "pointing", "pointing (uniform)", "IoU", "IoU (uniform)", "judged")
@@ -82,9 +82,8 @@ def cost_table(cells: CellSet) -> Table | Absent:
     columns = (f"training ({unit})", *run_ratio, "epochs", f"epoch ({epoch_unit})", *epoch_ratio, "peak memory (MB)")
     averaged = ", averaged over the splits" if len(cells.splits) > 1 else ""
     caption = (
-        f"Time, epochs and memory of one training run{averaged}, mean ± standard deviation over "
-        f"{seeds_text(found.seeds)}. {_machines(cells.cells)} Training ends early where validation stops improving, so "
-        "methods compare better by epoch."
+        f"Time, epochs and memory of one training run{averaged}, {over_seeds(found.seeds)}. {_machines(cells.cells)} "
+        "Training ends early where validation stops improving, so methods compare better by epoch."
     )
     return Table(slug, title, caption, (cells.row_header, *columns), tuple(rows), rules(cells.methods))
 
@@ -105,12 +104,14 @@ def _located(cell: CellResult) -> Mapping[str, Any]:
     return {**table["mean"], "judged": judged / (judged + missing) if judged + missing else None}
 
 
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
 def _located_row(entries: Mapping[str, dict[str, Entry]], method: str) -> list[Value]:
+    # None is bold: each is to be compared with its own uniform map, since not all methods have maps to be judged.
     found = ("pointing", "iou")
-    return [
-        of_entry(of_metric[method], deviation=name in found, best=name in found and method in competing(of_metric))
-        for name, of_metric in entries.items()
-    ]
+    return [of_entry(of_metric[method], deviation=name in found) for name, of_metric in entries.items()]
 
 
 def _spent(cell: CellResult) -> Mapping[str, Any]:

@@ -16,7 +16,8 @@ from ldstyle.report.tables_values import (
     of_difference,
     of_entry,
     of_score,
-    p_value,
+    over_seeds,
+    p_of,
     plain,
     seeds_text,
     signed,
@@ -46,7 +47,7 @@ def split_table(cells: CellSet, split: str, *, part: str) -> Table | Absent:
         headers += [f"{name} (paper)" for name in METRICS.values()]
     caption = (
         f"{_whole(part, target)}, trained on {_and(sources)}: average precision by label and its mean (mAP), macro "
-        f"(CF1) and micro F1 (OF1) in percent, mean ± standard deviation over {seeds_text(here.results.seeds)}. "
+        f"(CF1) and micro F1 (OF1) in percent, {over_seeds(here.results.seeds)}. "
         f"{OUT_OF_COMPETITION if ORACLE in here.methods else BOLD + '.'}"
     )
     if part == "all" and ORACLE in cells.on(split).methods:
@@ -86,12 +87,14 @@ def summary_table(cells: CellSet, *, part: str) -> Table | Absent:
     headers.append("average" if several else f"mAP, {here.heading(here.splits[0])}")
     gains = _gains(here, part)
     if gains:
+        columns.append({method: of_difference(gain) for method, gain in gains.items()})
+        headers.append("gain over ERM")
+    if gains and len(here.results.seeds) > 1:
         columns += [
-            {method: of_difference(gain) for method, gain in gains.items()},
             {method: interval_of(gain) for method, gain in gains.items()},
-            {method: p_value(gain.p_holm) for method, gain in gains.items()},
+            {method: p_of(gain) for method, gain in gains.items()},
         ]
-        headers += ["gain over ERM", "95 % interval", "p (Holm)"]
+        headers += ["95 % interval", "p (Holm)"]
     if part == "test" and here.is_the_papers:
         columns += [dict(_printed_averages(here)), dict(_printed_gains(here))]
         headers += ["average (paper)", "gain (paper)"]
@@ -102,8 +105,8 @@ def _summary_caption(cells: CellSet, here: CellSet, part: str, *, gains: bool) -
     seeds = here.results.seeds
     averages = ", averages seed by seed" if len(here.splits) > 1 else ""
     caption = (
-        f"mAP on the {PARTS[part]}{' of the target' if part == 'test' else ''} in percent, mean ± standard deviation "
-        f"over {seeds_text(seeds)}{averages}. {OUT_OF_COMPETITION if ORACLE in here.methods else BOLD + '.'}"
+        f"mAP on the {PARTS[part]}{' of the target' if part == 'test' else ''} in percent, {over_seeds(seeds)}"
+        f"{averages}. {OUT_OF_COMPETITION if ORACLE in here.methods else BOLD + '.'}"
     )
     if gains:
         caption += f" {explain_pairs(len(seeds))}"
@@ -114,6 +117,8 @@ def _summary_caption(cells: CellSet, here: CellSet, part: str, *, gains: bool) -
 
 def explain_pairs(seeds: int) -> str:
     """Say how differences are judged, and what so many seeds can show at best."""
+    if seeds < 2:
+        return "One seed tells nothing about how sure differences are."
     return (
         "Differences are paired by seed: 95 % percentile bootstrap interval of the mean, and an exact two-sided "
         f"sign-flip test, corrected by Holm's method over the rows; with {count_seeds(seeds)} its p-value is at least "
@@ -128,7 +133,10 @@ def _of_part(cells: CellSet, part: str) -> CellSet:
 def _column(cells: CellSet, part: str, metric: str, *, deviation: bool = True) -> dict[str, Value]:
     entries: dict[str, Entry] = {m: cells.results.entry(m, part=part, metric=metric) for m in cells.methods}
     first = competing(entries)
-    return {m: of_entry(entry, deviation=deviation, best=m in first) for m, entry in entries.items()}
+    undefined = "no image is known to have the label" if metric.startswith("ap.") else ""
+    return {
+        m: of_entry(entry, deviation=deviation, best=m in first, undefined=undefined) for m, entry in entries.items()
+    }
 
 
 def _gains(cells: CellSet, part: str) -> dict[str, Difference]:

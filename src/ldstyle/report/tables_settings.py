@@ -27,6 +27,7 @@ _TABLE_3 = {
 }
 """The rows of Table 3: settings, and their names in the paper's figures."""
 
+_OPERATORS = ("mixstyle", "efdmix", "csu")
 _SHORT = {
     "optimizer.backbone_lr": "lr backbone",
     "optimizer.head_lr": "lr head",
@@ -45,7 +46,8 @@ def search_space_table() -> Table:
         rows.append(tuple(map(Value, cells)))
     caption = (
         "What ldstyle search varies, as in Table 2 of the paper. Learning rates and weight decay are searched once, "
-        "with plain training, and shared by all methods."
+        "with plain training, and shared by all methods. LD-X stands for both kinds of attention, (LD-)X also for the "
+        "global method."
     )
     columns = ("parameter", "setting", "range", "searched for")
     return Table("search-space", "Search space", caption, columns, tuple(rows), tuple(breaks))
@@ -85,7 +87,7 @@ def _values_table(cells: CellSet) -> Table:
     headers = [_SHORT.get(parameter.setting, parameter.symbol) for parameter in shown]
     caption = (
         f"Values of the searched parameters (Table 2) that the runs of {seeds_text(cells.results.seeds)} were made "
-        f"with, preset {cells.preset}; those that a method does not have are left out."
+        f"with, preset {cells.preset}; a dash where one is not searched for a method."
     )
     columns = (cells.row_header, "splits", *headers)
     return Table("selected", "Values of the runs", caption, columns, rows, tuple(breaks))
@@ -171,17 +173,28 @@ def _styles() -> dict[str, StyleConfig | None]:
 
 
 def _searched_for(parameter: Parameter) -> str:
+    """Name the methods that have a parameter by as few groups as do."""
+    left = {method for method, style in _styles().items() if parameter.applies(style)}
+    names = []
+    for name, members in _groups().items():
+        if members <= left:
+            names.append(name)
+            left -= members
+    return ", ".join([*names, *(TITLES[method] for method in _styles() if method in left)])
+
+
+def _groups() -> dict[str, set[str]]:
+    """Return groups of methods as the paper names them, large ones first."""
     styles = _styles()
     decoupled = {method for method in styles if method.startswith("ld-")}
+    cached = {method for method in decoupled if method.endswith("-gc")}
     groups = {
         "all methods": set(styles),
         "all augmentations": {method for method, style in styles.items() if style is not None},
         "all LD variants": decoupled,
-        "GC variants": {method for method in decoupled if method.endswith("-gc")},
-        "LLAM variants": {method for method in decoupled if not method.endswith("-gc")},
+        "GC variants": cached,
+        "LLAM variants": decoupled - cached,
     }
-    chosen = {method for method, style in styles.items() if parameter.applies(style)}
-    for name, members in groups.items():
-        if chosen == members:
-            return name
-    return ", ".join(TITLES[method] for method in styles if method in chosen)
+    by_operator = {name: {method for method in decoupled if name in method.split("-")} for name in _OPERATORS}
+    groups |= {f"(LD-){TITLES[name]}": {name, *members} for name, members in by_operator.items()}
+    return groups | {TITLES[f"ld-{name}"]: members for name, members in by_operator.items()}

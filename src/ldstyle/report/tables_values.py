@@ -14,9 +14,6 @@ MINUS = "−"
 PAPER_SEEDS = 5
 """Seeds of the paper's means and deviations."""
 
-_WORDS = {"undefined": "without a value"}
-"""What is said of seeds that have none for the reasons of :mod:`ldstyle.benchmark.comparison`."""
-
 
 @dataclass(frozen=True)
 class Statistic(Value):
@@ -35,9 +32,9 @@ class Statistic(Value):
     high: float | None = None
 
 
-def word(text: str, *, note: str = "") -> Value:
-    """Return an entry that is no number."""
-    return Value(text, note=note)
+@dataclass(frozen=True)
+class Repeated(Value):
+    """An entry that shows what lies behind another one; CSV, which has that beside the other, leaves its column out."""
 
 
 def number(value: float | None, *, digits: int = 0) -> Value:
@@ -46,7 +43,13 @@ def number(value: float | None, *, digits: int = 0) -> Value:
 
 
 def of_entry(
-    entry: Entry, *, scale: float = 100.0, digits: int = 1, deviation: bool = True, best: bool = False
+    entry: Entry,
+    *,
+    scale: float = 100.0,
+    digits: int = 1,
+    deviation: bool = True,
+    best: bool = False,
+    undefined: str = "",
 ) -> Statistic:
     """Return mean ± standard deviation; where seeds are left out, their number stands beside it.
 
@@ -56,8 +59,9 @@ def of_entry(
         digits: Digits after the point.
         deviation: Whether the deviation is printed.
         best: Whether it is the best of its column.
+        undefined: Why a finished run may have no value.
     """
-    note = why_not_whole(entry.values, entry.absent)
+    note = why_not_whole(entry.values, entry.absent, undefined=undefined)
     if entry.mean is None:
         return Statistic(DASH, note=note, n=0)
     sd = None if entry.sd is None else scale * entry.sd
@@ -86,12 +90,13 @@ def interval_of(difference: Difference) -> Value:
     """Return the bootstrap interval of a difference in percent points; a dash below two seeds."""
     if difference.low is None or difference.high is None:
         return Value(DASH)
-    return Value(_ends(100 * difference.low, 100 * difference.high), 100 * difference.low)
+    return Repeated(_ends(100 * difference.low, 100 * difference.high), 100 * difference.low)
 
 
-def p_value(p: float | None) -> Value:
-    """Return a p-value; a dash without a test."""
-    if p is None:
+def p_of(difference: Difference, *, corrected: bool = True) -> Value:
+    """Return a p-value; a dash below two pairs, of which no test could tell anything."""
+    p = difference.p_holm if corrected else difference.p
+    if p is None or len(difference.values) < 2:
         return Value(DASH)
     return Value("< 0.001" if p < 0.001 else f"{p:.3f}", p)
 
@@ -126,19 +131,32 @@ def count_seeds(n: int) -> str:
     return f"{n} seed{'' if n == 1 else 's'}"
 
 
-def why_not_whole(values: Mapping[int, float], absent: Mapping[int, str]) -> str:
-    """Return e.g. ``3 of 5 seeds; seed 1 failed; seed 4 missing``, or nothing if every seed is there."""
+def over_seeds(seeds: Sequence[int]) -> str:
+    """Return what entries are: ``mean ± standard deviation over 5 seeds (0–4)``, or just the one seed."""
+    return f"{'mean ± standard deviation over ' if len(seeds) > 1 else ''}{seeds_text(seeds)}"
+
+
+def why_not_whole(values: Mapping[int, float], absent: Mapping[int, str], *, undefined: str = "") -> str:
+    """Return e.g. ``3 of 5 seeds; seed 1 failed; seed 4 missing``, or nothing if every seed is there.
+
+    Args:
+        values: The values by seed.
+        absent: Why a seed has none: ``failed``, ``running``, ``missing`` or ``undefined``.
+        undefined: Why a finished run may have no value.
+    """
     if not absent:
         return ""
     by_reason: dict[str, list[int]] = {}
     for seed, reason in absent.items():
         by_reason.setdefault(reason, []).append(seed)
-    parts = [
-        f"seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)} {_WORDS.get(reason, reason)}"
-        for reason, seeds in by_reason.items()
-    ]
-    total = len(values) + len(absent)
-    return "; ".join([f"{len(values)} of {count_seeds(total)}", *parts])
+    parts = [f"{len(values)} of {count_seeds(len(values) + len(absent))}"] if values else []
+    for reason, seeds in by_reason.items():
+        which = f"seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)}"
+        if reason == "undefined":
+            parts.append(f"{undefined} ({which})" if undefined else f"{which} without a value")
+        else:
+            parts.append(f"{which} {reason}")
+    return "; ".join(parts)
 
 
 def _left(values: Mapping[int, float], absent: Mapping[int, str]) -> str:
