@@ -35,6 +35,12 @@ def test_options_lie_over_the_file_and_the_file_over_the_method(tmp_path: Path) 
     assert config.data.sources == ("a", "b")
 
 
+def test_lists_may_be_separated_by_spaces_too() -> None:
+    argv = ["--method", "ld-efdmix", "--data.sources", "a", "b", "c", "--data.root", "r", "--out", "o"]
+    config = config_from(parse([*argv, "--stages", "1", "layer3"])[0])
+    assert (config.data.sources, config.stages) == (("a", "b", "c"), (1, "layer3"))
+
+
 def test_a_choice_on_the_command_line_brings_its_own_options() -> None:
     argv = ["--method", "ld-efdmix", *NEEDED, "--style.operator.name", "csu-lite", "--style.operator.strength", "0.9"]
     style = config_from(parse([*argv, "--stages", "1,layer3", "--style.background", "confined"])[0])
@@ -77,6 +83,7 @@ def test_printed_settings_are_complete_and_load_back(capsys: pytest.CaptureFixtu
         ),
         (["--method", "erm", "--optimizer.epoch", "1"], "Did you mean 'epochs'?"),
         (["--method", "ld-efdmx"], "There is no method 'ld-efdmx'. Did you mean 'ld-efdmix'?"),
+        (["--data", "mine"], "--data is a section of settings. Choose from: --data.root, --data.sources, "),
         (["--nonsense", "1"], "nonsense is not a setting of RunConfig"),
         (["--config", "nothing.yaml"], "There is no settings file 'nothing.yaml'"),
         (["--out", "o"], "data.root must be given"),

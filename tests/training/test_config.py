@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ldstyle
 from ldstyle.training.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
-from ldstyle.training.run_folder import differences, open_run
+from ldstyle.training.run_folder import differences, open_run, sole_writer
 from ldstyle.training.settings import (
     complete,
     config_from,
@@ -203,10 +203,21 @@ def test_a_folder_of_another_run_is_refused_with_the_differences(tmp_path: Path)
     assert open_run(config) is None
     assert load_config(tmp_path / "run" / "config.yaml") == config
     assert open_run(config_from(NEEDED | {"out": str(tmp_path / "run"), "quiet": True, "logger": "csv"})) is None
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
     other = NEEDED | {"out": str(tmp_path / "run"), "seed": 3, "optimizer": {"epochs": 7}}
     with pytest.raises(ValueError, match=r"other settings(.|\n)*optimizer\.epochs: 100 there, 7 now\n  seed: 0 there"):
         open_run(config_from(other))
     assert load_config(tmp_path / "run" / "config.yaml") == config
+
+
+def test_a_folder_in_which_nothing_was_trained_takes_on_other_settings(tmp_path: Path) -> None:
+    config = config_from(NEEDED | {"out": str(tmp_path)})
+    mended = config_from(NEEDED | {"out": str(tmp_path), "seed": 3})
+    open_run(config)
+    with sole_writer(tmp_path), pytest.raises(ValueError, match="other settings"):  # another process works on it
+        open_run(mended)
+    assert open_run(mended) is None
+    assert load_config(tmp_path / "config.yaml") == mended
 
 
 def test_differences_leave_out_what_cannot_change_a_result() -> None:

@@ -116,20 +116,39 @@ def _options(settings: Settings, tokens: Sequence[str]) -> Settings:
     parser = ArgumentParser(prog="ldstyle train", description=DESCRIPTION)
     _add_choices(parser, default=argparse.SUPPRESS)
     known = {"help"}
+    lists: set[str] = set()
     for name, kind, text in _arguments(classes):
         known.add(name)
         # Names and numbers of a tuple are separated by commas; they are converted with the rest of the settings.
-        read = str if get_origin(kind) is tuple else kind
+        lists |= {name} if get_origin(kind) is tuple else set()
+        read = str if name in lists else kind
         parser.add_argument(f"--{name}", type=read, default=argparse.SUPPRESS, metavar="VALUE", help=text)
     for token in tokens:
         name = token[2:].partition("=")[0]
         if token.startswith("--") and name not in known:
             raise ValueError(_unknown(name, classes))
-    parsed = parser.parse_args(list(tokens)).as_dict()
+    parsed = parser.parse_args(_joined(tokens, lists)).as_dict()
     return {key: value for key, value in parsed.items() if key in field_types(RunConfig) and key not in CHOSEN}
 
 
+def _joined(tokens: Sequence[str], lists: set[str]) -> list[str]:
+    """Put commas between values of a list that are separated by spaces, as other commands have them."""
+    joined: list[str] = []
+    name = ""
+    for token in tokens:
+        follows = name in lists and not joined[-1].startswith("--")
+        if follows and not token.startswith("--"):
+            joined[-1] += f",{token}"
+            continue
+        name = token[2:] if token.startswith("--") else name
+        joined.append(token)
+    return joined
+
+
 def _unknown(name: str, classes: dict[str, type]) -> str:
+    if name in classes:
+        keys = (f"--{name}.{key}" for key in field_types(classes[name]))
+        return f"--{name} is a section of settings. Choose from: {', '.join(keys)}."
     section, _, key = name.rpartition(".")
     while section not in classes:
         section, _, outer = section.rpartition(".")

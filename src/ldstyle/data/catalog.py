@@ -38,6 +38,8 @@ def find_domains(root: Path, names: Collection[str] | None = None) -> dict[str, 
         root: The data folder.
         names: The domains in question. If their folders bear their names, no table of another domain is opened.
     """
+    if root.is_file():
+        raise NotADirectoryError(f"A data folder is needed; '{root}' is a file. Give its folder, '{root.parent}'.")
     if not root.is_dir():
         raise FileNotFoundError(
             f"There is no data folder '{root}'. Set --root or $LDSTYLE_DATA to a folder with {LAYOUT}."

@@ -10,6 +10,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ldstyle.training.atomic import replace_text
+from ldstyle.training.checkpoint import LAST
 from ldstyle.training.config import RUNTIME, RunConfig
 from ldstyle.training.record import RunRecord, read_record, write_record
 from ldstyle.training.settings import Settings, dump_settings, flatten, load_config, settings_of
@@ -20,7 +21,7 @@ DONE = "done"
 
 
 def open_run(config: RunConfig) -> RunRecord | None:
-    """Make or take up the folder of a run.
+    """Make or take up the folder of a run. One that no run has written to yet takes on other settings.
 
     Returns:
         The record, if the run is finished; there is nothing left to do then.
@@ -31,9 +32,14 @@ def open_run(config: RunConfig) -> RunRecord | None:
     folder = run_folder(config)
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / CONFIG
-    if saved.exists():
-        _refuse_other(load_config(saved), config, folder)
-    else:
+    found = differences(settings_of(load_config(saved)), settings_of(config)) if saved.exists() else {}
+    if found and _begun(folder):
+        lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
+        raise ValueError(
+            f"'{folder}' holds a run with other settings; choose another `out`, or go on with its own by "
+            f"`ldstyle train --config {saved}`:\n" + "\n".join(lines)
+        )
+    if found or not saved.exists():
         replace_text(saved, dump_settings(settings_of(config)))
     return read_record(folder) if is_done(folder) else None
 
@@ -76,11 +82,12 @@ def differences(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _refuse_other(saved: RunConfig, config: RunConfig, folder: Path) -> None:
-    found = differences(settings_of(saved), settings_of(config))
-    if found:
-        lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
-        raise ValueError(
-            f"'{folder}' holds a run with other settings; choose another `out`, or go on with its own by "
-            f"`ldstyle train --config {folder / CONFIG}`:\n" + "\n".join(lines)
-        )
+def _begun(folder: Path) -> bool:
+    """Whether a run has written to its folder or is about to; a mistake in the settings ends one before it does."""
+    if any((folder / name).exists() for name in (LAST, METRICS, DONE)):
+        return True
+    try:
+        with sole_writer(folder):
+            return False
+    except OSError:
+        return True
