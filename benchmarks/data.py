@@ -5,8 +5,8 @@
 Both give normalised batches of flipped and colour-jittered images, and both are timed without augmentation too. In each
 round every loader starts afresh, runs a first epoch (the cached loader builds its cache in it, the plain one starts its
 workers) and then later ones; rounds are interleaved and medians are printed. The files are those of ``ucm`` below
-``--root`` or $LDSTYLE_DATA; without it, JPEG files of 256 px are drawn into a temporary folder. They are read once
-before, so that the disk plays no part.
+``--root`` or $LDSTYLE_DATA, if it is given, and files drawn in the sizes and formats of the official downloads. They
+are read once before, so that the disk plays no part, and the compiled augmentation is loaded before, as torch is.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from ldstyle.data.tables import PAPER_VOCABULARY, SceneTable
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 32
 LATER_EPOCHS = 3
+OFFICIAL = {"UCM": (256, ".tif"), "AID": (600, ".jpg")}
+"""Side in pixels and format of the images in official downloads."""
+DRAWN = 160
 
 Epoch = Callable[[], Iterator[Tensor]]
 
@@ -128,10 +131,11 @@ def same_pixels(table: SceneTable, size: int, *, cache_dir: Path) -> float:
     return float((plain - cached).abs().max())
 
 
-def draw_files(folder: Path, count: int, side: int = 256) -> SceneTable:
-    """Write JPEG files with the detail of aerial images: noise of every scale."""
+def draw_files(folder: Path, count: int, side: int = 256, suffix: str = ".jpg") -> SceneTable:
+    """Write files with the detail of aerial images: noise of every scale."""
+    folder.mkdir(exist_ok=True)
     generator = np.random.default_rng(0)
-    keys = tuple(f"{i:04d}.jpg" for i in range(count))
+    keys = tuple(f"{i:04d}{suffix}" for i in range(count))
     for key in keys:
         values = np.full((side, side, 3), 110.0)
         for cells in (4, 16, 64, 256):
@@ -169,27 +173,33 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=os.environ.get("LDSTYLE_DATA"), help="folder that holds ucm/")
     parser.add_argument("--size", type=int, default=128, help="side of the images in batches (128)")
-    parser.add_argument("--images", type=int, default=640, help="how many files to use (640)")
+    parser.add_argument("--images", type=int, default=640, help="how many files of those found to use (640)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round over 64 drawn files, to see that all works")
     arguments = parser.parse_args(argv)
+    if arguments.quick:
+        arguments.rounds, arguments.root = 1, None
+    print(f"To {arguments.size} px, batches of {BATCH}, {arguments.rounds} rounds, {torch.get_num_threads()} threads,")
+    print(f"load of the machine {os.getloadavg()[0]:.1f}.")
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.quick:
-            arguments.images, arguments.rounds, arguments.root = 64, 1, None
         if arguments.root and (arguments.root / "ucm").is_dir():
-            table, what = find_files(arguments.root / "ucm", arguments.images), "UCM"
-        else:
-            table, what = draw_files(Path(folder), arguments.images), "drawn JPEG of 256 px"
-        for row in range(len(table)):
-            table.path(row).read_bytes()
-        used = len(table) // BATCH * BATCH
-        difference = same_pixels(table, arguments.size, cache_dir=Path(folder) / "cache")
-        print(f"{len(table)} files ({what}) to {arguments.size} px, batches of {BATCH}, {arguments.rounds} rounds,")
-        print(f"{torch.get_num_threads()} threads, load of the machine {os.getloadavg()[0]:.1f}.")
-        print(f"Without augmentation, pixels differ by at most {difference:.1g}.")
-        for augment in (True, False):
-            print(f"\n{'Flips, jitter' if augment else 'No augmentation'}, normalisation:\n")
-            print(report(measure(table, arguments.size, augment=augment, rounds=arguments.rounds), used))
+            compare(find_files(arguments.root / "ucm", arguments.images), "UCM as found", arguments)
+        for name, (side, suffix) in list(OFFICIAL.items())[: 1 if arguments.quick else None]:
+            table = draw_files(Path(folder) / name, 64 if arguments.quick else DRAWN, side, suffix)
+            compare(table, f"drawn, {suffix} of {side} px as in {name}", arguments)
+
+
+def compare(table: SceneTable, what: str, arguments: argparse.Namespace) -> None:
+    """Print the tables of one set of files, with and without augmentation."""
+    for row in range(len(table)):
+        table.path(row).read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        difference = same_pixels(table, arguments.size, cache_dir=Path(folder))
+    print(f"\n{len(table)} files, {what}. Without augmentation, pixels differ by at most {difference:.1g}.")
+    for augment in (True, False):
+        print(f"\n{'Flips, jitter' if augment else 'No augmentation'}, normalisation:\n")
+        times = measure(table, arguments.size, augment=augment, rounds=arguments.rounds)
+        print(report(times, len(table) // BATCH * BATCH), flush=True)
 
 
 def _table(root: Path, keys: tuple[str, ...]) -> SceneTable:

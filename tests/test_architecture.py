@@ -37,6 +37,7 @@ HEAVY = [
     "kornia",
     "lightning",
     "matplotlib",
+    "numba",
     "optuna",
     "pandas",
     "ray",

@@ -32,6 +32,17 @@ def oracle(image, flips, factors, order):
     return tv.normalize(values, MEAN, STD)
 
 
+def select(draws, i):
+    return Draws(draws.flips[i : i + 1], draws.factors[:, i : i + 1], draws.order)
+
+
+@pytest.fixture
+def thread_count():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 def expected(images, draws):
     return torch.stack(
         [oracle(images[i], draws.flips[i], draws.factors[:, i], draws.order) for i in range(len(images))]
@@ -61,20 +72,40 @@ def test_the_jitter_is_kornias_too():
     torch.testing.assert_close(augmentation.apply(images, draws), values, atol=5e-4, rtol=0)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_and_parts_change_nothing(threads, monkeypatch):
-    augmentation = Augmentation(mean=MEAN, std=STD)
-    images = make_images(count=11)
-    draws = augmentation.draw(11, np.random.default_rng(0))
-    monkeypatch.setattr(augment, "_PIXELS_IN_WORK", 2 * 10 * 14)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        found = augmentation.apply(images, draws)
-        assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-    torch.testing.assert_close(found, expected(images, draws), atol=5e-5, rtol=0)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0), ()], ids=str)
+@pytest.mark.parametrize("size", [(1, 1), (37, 53), (128, 128)], ids=str)
+def test_other_devices_get_what_the_cpu_gets(order, size):
+    augmentation = Augmentation(mean=MEAN, std=STD, brightness=1, contrast=1, saturation=1, hue=1 / 6)
+    images = make_images(7, *size)
+    draws = augmentation.draw(7, np.random.default_rng(3))
+    parameters = draws.flips, draws.factors, order, torch.ones(3), torch.zeros(3)
+    found, expected_too = augment._augment_on_cpu(images, *parameters), augment._augment_on_device(images, *parameters)
+    torch.testing.assert_close(found, expected_too, atol=3e-4, rtol=0)  # on [0, 255]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 16])
+def test_threads_change_nothing_at_all(threads, thread_count):
+    augmentation, images = Augmentation(mean=MEAN, std=STD), make_images(count=11)
+    draws, factors = augmentation.draw(11, np.random.default_rng(0)), draw_photometric(11, np.random.default_rng(0))
+    thread_count(1)
+    alone = [augmentation.apply(images[i : i + 1], select(draws, i)) for i in range(11)]
+    copies = photometric(images, factors)
+    thread_count(threads)
+    assert torch.equal(augmentation.apply(images, draws), torch.cat(alone))
+    assert torch.equal(photometric(images, factors), copies)
+    assert torch.get_num_threads() == threads
+
+
+def test_views_are_read_as_they_are():
+    augmentation, images = Augmentation(mean=MEAN, std=STD), make_images()
+    factors = draw_photometric(7, np.random.default_rng(0))
+    draws = augmentation.draw(7, np.random.default_rng(0))
+    view = images.to(memory_format=torch.channels_last)
+    assert torch.equal(augmentation.apply(view, draws), augmentation.apply(images, draws))
+    assert torch.equal(photometric(view, factors), photometric(images, factors))
+    turned = augmentation.normalise(images.transpose(2, 3))
+    assert turned.is_contiguous()
+    assert torch.equal(turned, augmentation.normalise(images).transpose(2, 3))
 
 
 def test_the_input_and_the_global_streams_are_untouched():
@@ -162,20 +193,15 @@ def _augment_in_child(results):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-def test_a_forked_process_has_workers_of_its_own(monkeypatch):
-    monkeypatch.setattr(augment, "_PIXELS_IN_WORK", 2 * 10 * 14)  # several parts, so that workers are needed
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        found = Augmentation(mean=MEAN, std=STD)(make_images(), np.random.default_rng(0))[0].sum()
-        context = multiprocessing.get_context("fork")
-        results = context.Queue()
-        child = context.Process(target=_augment_in_child, args=(results,))
-        child.start()
-        assert results.get(timeout=30) == pytest.approx(float(found), rel=1e-5)
-        child.join(timeout=30)
-    finally:
-        torch.set_num_threads(before)
+def test_a_forked_process_has_workers_of_its_own(thread_count):
+    thread_count(2)
+    found = Augmentation(mean=MEAN, std=STD)(make_images(), np.random.default_rng(0))[0].sum()
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_augment_in_child, args=(results,))
+    child.start()
+    assert results.get(timeout=30) == float(found)
+    child.join(timeout=30)
 
 
 def test_photometric_copies_keep_the_places_and_change_the_colours():
@@ -194,6 +220,13 @@ def test_neutral_photometric_parameters_change_nothing():
     images = make_images()
     neutral = torch.tensor([1.0, 1, 1, 0, 1, 1, 1, 1])[:, None].expand(8, 7)
     assert torch.equal(photometric(images, neutral), images)
+
+
+def test_other_devices_get_the_same_copies_but_for_rounding():
+    images, factors = make_images(count=7, height=37, width=53), draw_photometric(7, np.random.default_rng(1))
+    found, other = augment._retouch_on_cpu(images, factors), augment._retouch_on_device(images, factors)
+    assert (found.int() - other.int()).abs().max() <= 1
+    assert (found != other).double().mean() < 1e-4
 
 
 def test_photometric_is_gain_and_gamma_and_then_the_jitter():
@@ -219,6 +252,14 @@ def test_photometric_is_gain_and_gamma_and_then_the_jitter():
 def test_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Augmentation(**{"mean": MEAN, "std": STD, **settings})
+
+
+@pytest.mark.parametrize(
+    ("flips", "factors", "order"), [((7, 3), (4, 7), (0,)), ((7, 2), (4, 5), (0,)), ((7, 2), (4, 7), (0, 4))]
+)
+def test_parameters_that_do_not_fit_are_refused(flips, factors, order):
+    with pytest.raises(ValueError, match=r"`flips` must have shape \(B, 2\), `factors` \(4, B\), and `order` entries"):
+        Draws(torch.zeros(flips, dtype=torch.bool), torch.ones(factors), order)
 
 
 def test_images_of_another_kind_are_refused():

@@ -3,13 +3,12 @@
 Parameters are drawn first, on the host, from the run's own generator; applying them is a pure function of images and
 parameters. The colour operations are those of torchvision's ``ColorJitter`` on floating-point images: each blends and
 clamps to the range of the image, and they come in random order. The order is drawn once per batch, the factors per
-sample.
+sample. On the CPU compiled loops apply them (``_fused.py``), on other devices torch operations (``colour.py``).
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,9 +30,6 @@ from ldstyle.data.colour import (
 MAX_HUE = 1 / 6
 """Bound on the shift of the hue, as a share of the full circle."""
 
-# On the CPU so many pixels are in work at a time per core: the thirty passes of the jitter then stay in its cache.
-_PIXELS_IN_WORK = 1 << 16
-
 
 @dataclass(frozen=True)
 class Draws:
@@ -49,6 +45,15 @@ class Draws:
     flips: Tensor
     factors: Tensor
     order: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        # Compiled loops do not check their bounds.
+        count = len(self.flips)
+        if self.flips.shape != (count, 2) or self.factors.shape != (4, count) or not {*self.order} <= {0, 1, 2, 3}:
+            raise ValueError(
+                f"`flips` must have shape (B, 2), `factors` (4, B), and `order` entries from 0 to 3; "
+                f"got {tuple(self.flips.shape)}, {tuple(self.factors.shape)} and {self.order}."
+            )
 
 
 class Augmentation:
@@ -105,19 +110,11 @@ class Augmentation:
             (B, 3, H, W) float32 on the device of ``images``.
         """
         _check_images(images, len(draws.flips))
-        scale, shift = self._normaliser(images.device)
         order = [step for step in draws.order if self.strengths[step]]
-        factors = draws.factors.to(images.device)
-        result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
-
-        def augment(part: slice, pixels: Tensor, scratch: Tensor) -> None:
-            flip_images(images[part], draws.flips[part], out=pixels)
-            _jitter(pixels, factors[:, part], order, scratch)
-            # The result is not in the cache, so it is touched once, at the end.
-            torch.add(pixels.mul_(scale), shift, out=result[part])
-
-        _for_each_part(images, augment)
-        return result
+        scale, shift = self._normaliser()
+        if images.device.type == "cpu":
+            return _augment_on_cpu(images, draws.flips, draws.factors, order, scale, shift)
+        return _augment_on_device(images, draws.flips, draws.factors, order, scale, shift)
 
     def __call__(self, images: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Augment (B, 3, H, W) uint8 images with fresh parameters.
@@ -130,20 +127,19 @@ class Augmentation:
 
     def normalise(self, images: Tensor) -> Tensor:
         """Normalise (B, 3, H, W) uint8 images as they are, for evaluation."""
-        _check_images(images, len(images))
-        scale, shift = self._normaliser(images.device)
-        result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
-        _for_each_part(images, lambda part, *_: result[part].copy_(images[part]).mul_(scale).add_(shift))
-        return result
+        unchanged = Draws(torch.zeros(len(images), 2, dtype=torch.bool), torch.zeros(4, len(images)), ())
+        return self.apply(images, unchanged)
 
-    def _normaliser(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (self.mean, self.std))
+    def _normaliser(self) -> tuple[Tensor, Tensor]:
+        mean, std = (torch.tensor(values, dtype=torch.float32) for values in (self.mean, self.std))
         return 1 / (WHITE * std), -mean / std
 
 
 def flip_images(images: Tensor, flips: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Flip each (3, H, W) image horizontally and vertically as ``flips`` (B, 2) says, into ``out`` if given."""
     result = torch.empty_like(images) if out is None else out
+    if not flips.any():
+        return result.copy_(images)
     for image, place, (horizontal, vertical) in zip(images, result, flips.tolist(), strict=True):
         place.copy_(image.flip([2] * horizontal + [1] * vertical) if horizontal or vertical else image)
     return result
@@ -175,21 +171,66 @@ def photometric(images: Tensor, factors: Tensor) -> Tensor:
         (B, 3, H, W) uint8, spatially aligned with ``images``.
     """
     _check_images(images, factors.shape[1])
-    factors = factors.to(images.device)
-    gain, gamma = factors[5:].T[:, :, None, None], factors[4, :, None, None, None]
-    result = torch.empty_like(images)
+    if images.device.type == "cpu":
+        return _retouch_on_cpu(images, factors)
+    return _retouch_on_device(images, factors.to(images.device))
 
-    def change(part: slice, pixels: Tensor, scratch: Tensor) -> None:
-        pixels.copy_(images[part]).div_(WHITE).mul_(gain[part]).clamp_(max=1).pow_(gamma[part]).mul_(WHITE)
-        _jitter(pixels, factors[:4, part], range(4), scratch)
-        result[part] = pixels.round_()
 
-    _for_each_part(images, change)
+def _augment_on_cpu(
+    images: Tensor, flips: Tensor, factors: Tensor, order: Sequence[int], scale: Tensor, shift: Tensor
+) -> Tensor:
+    from ldstyle.data import _fused  # imports numba, which not every user of this module needs
+
+    jitter = _fused.jitter()  # compiled here and not in a worker
+    result = torch.empty(images.shape, dtype=torch.float32)
+    pixels, flipped, drawn, place = (values.numpy() for values in (images.contiguous(), flips, factors, result))
+    steps, gain, offset = np.array(order, dtype=np.int64), scale.numpy(), shift.numpy()
+
+    def augment(part: slice) -> None:
+        jitter(pixels[part], flipped[part], drawn[:, part], steps, gain, offset, place[part])
+
+    _for_each_part(len(images), augment)
     return result
 
 
-def _jitter(pixels: Tensor, factors: Tensor, order: Iterable[int], scratch: Tensor) -> None:
+def _augment_on_device(
+    images: Tensor, flips: Tensor, factors: Tensor, order: Sequence[int], scale: Tensor, shift: Tensor
+) -> Tensor:
+    pixels = flip_images(images, flips, out=torch.empty(images.shape, dtype=torch.float32, device=images.device))
+    _jitter(pixels, factors.to(images.device), order)
+    scale, shift = (values.to(images.device).view(3, 1, 1) for values in (scale, shift))
+    return pixels.mul_(scale).add_(shift)
+
+
+def _retouch_on_cpu(images: Tensor, factors: Tensor) -> Tensor:
+    from ldstyle.data import _fused
+
+    retouch = _fused.retouch()
+    # Only 256 values per channel are raised to a power, not every pixel.
+    tones = _tone(torch.arange(256).expand(len(images), 3, 1, 256), factors)
+    result = torch.empty(images.shape, dtype=torch.uint8)
+    pixels, toned, place = (values.flatten(2).numpy() for values in (images.contiguous(), tones, result))
+    drawn = factors[:4].numpy()
+    _for_each_part(len(images), lambda part: retouch(pixels[part], toned[part], drawn[:, part], place[part]))
+    return result
+
+
+def _retouch_on_device(images: Tensor, factors: Tensor) -> Tensor:
+    pixels = _tone(images, factors)
+    _jitter(pixels, factors[:4], range(4))
+    return pixels.round_().to(torch.uint8)
+
+
+def _tone(values: Tensor, factors: Tensor) -> Tensor:
+    """Apply the gains of the channels and gamma to (B, 3, H, W) values on [0, 255]."""
+    gain, gamma = factors[5:].T[:, :, None, None], factors[4, :, None, None, None]
+    return (values / WHITE).mul_(gain).clamp_(max=1).pow_(gamma).mul_(WHITE)
+
+
+def _jitter(pixels: Tensor, factors: Tensor, order: Iterable[int]) -> None:
     """Apply the colour operations to (B, 3, H, W) values on [0, 255] in place; factors are (4, B)."""
+    count, _, height, width = pixels.shape
+    scratch = torch.empty(SCRATCH_PLANES, count, height, width, device=pixels.device)
     for step in order:
         match step:
             case 0:
@@ -202,61 +243,26 @@ def _jitter(pixels: Tensor, factors: Tensor, order: Iterable[int], scratch: Tens
                 shift_hue(pixels, factors[3], scratch)
 
 
-def _for_each_part(images: Tensor, function: Callable[[slice, Tensor, Tensor], object]) -> None:
-    """Call ``function(part, pixels, scratch)`` for parts of a batch, with (n, 3, H, W) and (6, n, H, W) to work in.
-
-    On the CPU the parts are small and go to threads that run one torch operation each. Operations that are spread over
-    all cores, one after the other, would wait for the slowest core at the end of each; on a busy machine that is most
-    of the time.
-    """
-    count, _, height, width = images.shape
-    on_cpu = images.device.type == "cpu"
-    at_once = max(1, _PIXELS_IN_WORK // (height * width) if on_cpu else count)
-    parts = [slice(start, min(start + at_once, count)) for start in range(0, count, at_once)]
-    threads = min(torch.get_num_threads(), len(parts)) if on_cpu else 1
-
-    def run(part: slice) -> None:
-        pixels, scratch = _memory(at_once, height, width, images.device)
-        function(part, pixels[: part.stop - part.start], scratch)
-
-    if threads > 1:
-        # The workers of a parent process are not there after a fork, hence the process id.
-        list(_workers(torch.get_num_threads(), os.getpid()).map(run, parts))
-    else:
-        for part in parts:
-            run(part)
-
-
-def _memory(count: int, height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return memory to work in, the same for each call of a thread, for new pages cost as much as the work itself."""
-    kept: Tensor | None = getattr(_of_thread, "memory", None)
-    planes = (3 + SCRATCH_PLANES) * count
-    if kept is None or kept.shape != (planes, height, width) or kept.device != device:
-        _of_thread.memory = kept = torch.empty(planes, height, width, device=device)
-    pixels, scratch = kept.split((3 * count, SCRATCH_PLANES * count))
-    return pixels.view(count, 3, height, width), scratch.view(SCRATCH_PLANES, count, height, width)
-
-
-_of_thread = threading.local()
+def _for_each_part(count: int, work: Callable[[slice], object]) -> None:
+    """Call ``work(part)``, which is to be a kernel that holds no lock, for one part of a batch per core."""
+    threads = min(torch.get_num_threads(), count)
+    if threads < 2:
+        work(slice(0, count))
+        return
+    ends = [count * i // threads for i in range(threads + 1)]
+    own, *others = map(slice, ends[:-1], ends[1:])
+    # The workers of a parent process are not there after a fork, hence the process id.
+    workers = _workers(torch.get_num_threads() - 1, os.getpid())
+    begun = [workers.submit(work, part) for part in others]
+    work(own)
+    for job in begun:
+        job.result()
 
 
 @cache
 def _workers(count: int, process: int) -> ThreadPoolExecutor:
-    """Start threads in each of which torch operations stay on one core; the caller's own setting is not changed."""
     del process
-    started = threading.Barrier(count + 1)
-
-    def start() -> None:
-        torch.get_num_threads()  # torch takes the process's number on first use in a thread, so this comes first
-        torch.set_num_threads(1)
-        started.wait()
-
-    pool = ThreadPoolExecutor(count, thread_name_prefix="augment", initializer=start)
-    for _ in range(count):
-        pool.submit(int)
-    started.wait()
-    torch.set_num_threads(count)  # what threads started from now on take as the process's number
-    return pool
+    return ThreadPoolExecutor(count, thread_name_prefix="augment")
 
 
 def _check_images(images: Tensor, count: int) -> None:

@@ -1,8 +1,8 @@
 """The colour operations of torchvision's ``ColorJitter`` for whole batches, in place, each sample by its own factor.
 
-They give what torchvision gives on floating-point images, on the range [0, 255]. They are written in passes that the
-CPU vectorises and that need no select, no division and no new memory: per image, kornia's and torchvision's functional
-operations take about ten times as long, nearly all of it for the hue.
+They give what torchvision gives on floating-point images, on the range [0, 255], in torch operations for any device,
+without select, division and new memory: per image, kornia's and torchvision's functional operations take about ten
+times as long, nearly all of it for the hue. On the CPU their compiled form in ``_fused.py`` is used instead.
 """
 
 from __future__ import annotations
