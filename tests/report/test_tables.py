@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ldstyle.benchmark.complexity import Measured
+from ldstyle.benchmark.complexity import Measured, count_macs
 from ldstyle.benchmark.paper import TABLE_2, TABLE_5
 from ldstyle.benchmark.records import RECORDS, read_results
 from ldstyle.report.formats import FORMATS
@@ -22,6 +22,7 @@ from ldstyle.report.tables import (
     selected_tables,
 )
 from ldstyle.report.tables_complexity import FILE, Conditions, write_complexity
+from ldstyle.training.backbones import create_network
 
 PAPER = {"domains": ("ucm", "aid", "dfc15"), "preset": "paper"}
 LABELS = ("building", "car", "tree", "water", "pavement", "ship")
@@ -342,22 +343,31 @@ def test_the_data_are_counted_where_they_can_be_read_beside_table_1(tmp_path, la
 
 
 def test_complexity_is_counted_for_the_network_of_the_runs(make_grid):
-    grid = make_grid(**PAPER, labels=LABELS)
+    grid = make_grid(preset="small", labels=LABELS)
     grid.fill(["erm", "ld-efdmix"], splits=["s1"], seeds=1)
     table = complexity_table(grid.read(), folder=grid.folder)
-    assert texts(table, "LD (LLAM)") == ["23.60", "+0.35", "4.087", "–", "23.60", "+0.35", "4.087", "1501–1505"]
-    assert texts(table, "ERM / global")[:3] == ["23.52", "–", "4.087"]
-    assert row(table, "LD (LLAM)")["images/s"].note.startswith("not measured")
+    network = create_network("tf_efficientnet_lite0", num_labels=6, output_stride=16)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    macs = count_macs(network, size=128)
+    plain = row(table, "ERM / global")
+    assert (plain["parameters (M)"].number, plain["MACs (G)"].number) == (parameters / 1e6, macs / 1e9)
+    assert plain["added (%)"].text == "–"
+    learned = row(table, "LD (LLAM)")
+    assert learned["parameters (M)"].number > parameters / 1e6
+    assert learned["images/s"].note.startswith("not measured")
+    assert "output stride 16 with 6 labels at 128 px" in table.caption
+    assert "parameters (M) (paper)" not in table.columns
 
 
 def test_throughput_comes_from_a_measurement_and_not_from_the_report(make_grid):
     grid = make_grid()
     grid.fill(["erm"], splits=["s1"], seeds=1)
-    measured = {family: Measured(2_000_000, 1_000_000, 500_000_000, (9.0, 10.4, 12.0))
-                for family in ("global", "llam", "gradcam")}  # fmt: skip
-    write_complexity(grid.folder / FILE, Conditions("resnet18", batch_size=8, device="cpu"), measured)
+    row_of = Measured(2_000_000, 1_000_000, 500_000_000, (9.0, 10.4, 12.0))
+    conditions = Conditions("resnet50", batch_size=8, device="cpu")
+    write_complexity(grid.folder / FILE, conditions, dict.fromkeys(("global", "llam", "gradcam"), row_of))
     table = complexity_table(grid.read(), folder=grid.folder)
-    assert texts(table, "LD (LLAM)") == ["2.00", "+100.00", "0.500", "10 (9–12)"]
+    ours, papers = ["2.00", "+100.00", "0.500", "10 (9–12)"], ["23.60", "+0.35", "4.087", "1501–1505"]
+    assert texts(table, "LD (LLAM)") == ours + papers
     assert "batches of 8 on cpu" in table.caption
     (grid.folder / FILE).write_text('{"schema": 1, "rows": {"global": {}}}')
     absent = complexity_table(grid.read(), folder=grid.folder)
