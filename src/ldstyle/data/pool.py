@@ -55,11 +55,13 @@ class _Domain:
     rows: NDArray[np.int64]
     factors: Tensor | None = None
 
-    def images(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
-        images: NDArray[np.uint8] = self.cache.images[self.rows[places]]
-        if self.factors is None:
-            return images
-        return photometric(torch.from_numpy(images), self.factors[:, places]).numpy()
+    def copy_images(self, places: NDArray[np.int64], out: NDArray[np.uint8], to: NDArray[np.int64]) -> None:
+        """Copy the images of some places to positions of ``out``; one by one, so that each byte moves once."""
+        pixels = np.asarray(self.cache.images)
+        for position, row in zip(to.tolist(), self.rows[places].tolist(), strict=True):
+            out[position] = pixels[row]
+        if self.factors is not None and len(to):
+            out[to] = photometric(torch.from_numpy(out[to]), self.factors[:, places]).numpy()
 
     def masks(self, places: NDArray[np.int64]) -> NDArray[np.bool_] | bool:
         """Return the regions of the labels, (n, L, S, S); a label whose bit an 8-bit mask cannot have has none."""
@@ -150,7 +152,7 @@ class Pool:
         for d, member in enumerate(self._members):
             of_domain = np.flatnonzero(domain == d)
             places = numbers[of_domain] - self._starts[d]
-            images[of_domain] = member.images(places)
+            member.copy_images(places, images, of_domain)
             if regions is not None:
                 regions[of_domain] = member.masks(places)
         return Batch(

@@ -81,7 +81,7 @@ class PoolShifted(torch.autograd.Function):
         return offset, square
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_offset: Tensor, grad_square: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of the attention."""
         flat, attn, centre = ctx.saved_tensors
