@@ -9,6 +9,7 @@ from ldstyle.benchmark.ablations import ABLATIONS
 from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.sensitivity import SWEEPS, choose_sweeps
 from ldstyle.cli import main
+from ldstyle.report.tables_complexity import read_complexity
 from ldstyle.cli.bench_ablations import table as ablation_table
 from ldstyle.cli.bench_sensitivity import table as sweep_table
 
@@ -78,9 +79,12 @@ def test_the_sweep_table_shows_each_value():
     assert "50.0" in shown
 
 
-def test_complexity_stands_beside_the_papers_table(capsys):
+def test_complexity_stands_beside_the_papers_table_and_is_kept_for_the_report(capsys, tmp_path):
     options = ["--backbone", "test_resnet", "--size", "64", "--batch-size", "2", "--repeats", "1", "--device", "cpu"]
-    assert main(["bench", "complexity", *options]) == 0
+    assert main(["bench", "complexity", *options, "--results", str(tmp_path)]) == 0
+    conditions, measured = read_complexity(tmp_path / "complexity.json")
+    assert (conditions.backbone, conditions.size, conditions.batch_size) == ("test_resnet", 64, 2)
+    assert all(row.throughput for row in measured.values())
     shown = capsys.readouterr().out
     assert "test_resnet, 64 px, batch 2 on cpu" in shown
     assert shown.count("4.087") == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -17,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--size", type=int, default=224, metavar="PX", help="height and width of the images (default: %(default)s)")
     add("--batch-size", type=int, default=32, metavar="N", help="images per batch (default: %(default)s)")
     add("--repeats", type=int, default=10, metavar="N", help="batches timed; 0 times none (default: %(default)s)")
+    add("--results", type=Path, metavar="DIR", help="results folder whose report shall have these figures")
     add("--device", default=None, help="where throughput is measured (default: a GPU if there is one)")
 
 
@@ -26,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ldstyle.benchmark.complexity import TITLES, measure_families
     from ldstyle.benchmark.paper import TABLE_9
+    from ldstyle.report.tables_complexity import FILE, Conditions, write_complexity
 
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     measured = measure_families(
@@ -36,6 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
         repeats=arguments.repeats,
         device=device,
     )
+    if arguments.results is not None:
+        timed = arguments.batch_size if arguments.repeats else 0
+        conditions = Conditions(
+            arguments.backbone, arguments.labels, arguments.size, batch_size=timed, device=device if timed else ""
+        )
+        arguments.results.mkdir(parents=True, exist_ok=True)
+        write_complexity(arguments.results / FILE, conditions, measured)
     title = f"{arguments.backbone}, {arguments.size} px, batch {arguments.batch_size} on {device}"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("method", no_wrap=True)
