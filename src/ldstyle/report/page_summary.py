@@ -1,0 +1,178 @@
+"""What a grid has come to, in a few words and numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ldstyle.benchmark.comparison import Difference, Entry, Results, best
+from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.statistics import CONFIDENCE
+from ldstyle.report.tables_cells import BASELINE, ORACLE, CellSet
+from ldstyle.report.tables_values import count_seeds, plain, signed
+
+_TIE = "\u00a0"
+"""A space that does not break a line between a number and what belongs to it."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that stands out.
+
+    Attributes:
+        value: The number, e.g. ``+2.3``.
+        unit: What it counts, e.g. ``points``.
+        meaning: What it says.
+    """
+
+    value: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A grid in short.
+
+    Attributes:
+        headline: The result, in one sentence.
+        remarks: What must be known to judge it, a sentence each.
+        figures: Its numbers.
+        unfinished: Runs without a result, a line each.
+    """
+
+    headline: str
+    remarks: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    unfinished: tuple[str, ...]
+
+
+def summarize(results: Sequence[CellResult], *, part: str = "test") -> Summary | None:
+    """Say which method is best, what it gains over plain training, and what is missing.
+
+    Args:
+        results: The cells of one grid: one preset, each cell once. Ablations and points of sweeps do not compete.
+        part: Part of the target to judge by.
+
+    Returns:
+        The summary; ``None`` if there is no cell of a method.
+    """
+    grid = CellSet(results)
+    if not grid.cells:
+        return None
+    rivals = {name: grid.results.entry(name, part=part) for name in grid.methods if name != ORACLE}
+    winners = best(rivals)
+    done = sum(cell.status == "done" for cell in grid.cells)
+    runs = Figure(f"{done} of {len(grid.cells)}", "", f"runs finished, {count_seeds(len(grid.results.seeds))}")
+    if not winners:
+        headline = "No method has a result on every split and seed yet."
+        return Summary(headline, _whole(grid), (runs,), _unfinished(grid))
+    gain = _gain(grid.results, rivals, winners, part=part)
+    figures = [_score(rivals[winners[0]], _named(winners, grid.titles))]
+    remarks = []
+    if gain is not None:
+        figures.append(_gain_figure(gain, grid.titles))
+        remarks += _gain_remarks(gain, grid.titles, compared=len(rivals) - 1)
+    figures += _oracle(grid, winners[0], part=part)
+    headline = _headline(winners, rivals, grid)
+    return Summary(headline, (*remarks, *_whole(grid)), (*figures, runs), _unfinished(grid))
+
+
+def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: CellSet) -> str:
+    names, mean = _named(winners, grid.titles), entries[winners[0]].mean
+    assert mean is not None
+    splits = len(grid.splits)
+    over = f"{splits} split{'' if splits == 1 else 's'} and {count_seeds(len(grid.results.seeds))}"
+    if len(entries) == 1:
+        claim = f"{names} reaches"
+    elif len(winners) == 1:
+        claim = f"{names} is the best of {len(entries)} methods:"
+    else:
+        claim = f"{names} share first place of {len(entries)} methods:"
+    return f"{claim} {100 * mean:.1f}{_TIE}%{_TIE}mAP on targets never seen in training, over {over}."
+
+
+def _gain(results: Results, entries: dict[str, Entry], winners: Sequence[str], *, part: str) -> Difference | None:
+    """Compare the best method, or the best but plain training where that wins, with plain training."""
+    if BASELINE not in entries or len(entries) < 2:
+        return None
+    others = {name: entry for name, entry in entries.items() if name != BASELINE}
+    chosen = [name for name in winners if name != BASELINE] or list(best(others))
+    compared = results.compare(BASELINE, methods=list(others), part=part)
+    found = [one for one in compared if one.method in chosen and one.mean is not None]
+    return max(found, key=lambda one: one.mean or 0.0, default=None)
+
+
+def _gain_figure(gain: Difference, titles: dict[str, str]) -> Figure:
+    assert gain.mean is not None
+    interval = "" if gain.low is None or gain.high is None else f" ({_points(gain.low)} to {_points(gain.high)})"
+    return Figure(_points(gain.mean), "points", f"{titles[gain.method]} over {titles[gain.baseline]}{interval}")
+
+
+def _gain_remarks(gain: Difference, titles: dict[str, str], *, compared: int) -> list[str]:
+    name, baseline = titles[gain.method], titles[gain.baseline]
+    seeds = count_seeds(len(gain.values))
+    if gain.low is None or gain.high is None:
+        remarks = [f"One seed gives no interval: the difference between {name} and {baseline} may be chance."]
+    else:
+        tested = "" if gain.p_holm is None else f"; p{_TIE}={_TIE}{gain.p_holm:.2g}" + _corrected(compared)
+        interval = f"{100 * CONFIDENCE:.0f}{_TIE}% interval {_points(gain.low)} to {_points(gain.high)} over {seeds}"
+        differs = f"{name} differs from {baseline} by {_points(gain.mean or 0.0)} points of mAP"
+        remarks = [f"{differs}; {interval}{tested}."]
+        if gain.low <= 0 <= gain.high:
+            remarks.append("The interval includes zero, so these runs do not show which of the two is better.")
+    if compared > 1:
+        remarks.append(f"{name} was picked as the best of {compared} by these very numbers, which flatters it.")
+    return remarks
+
+
+def _corrected(compared: int) -> str:
+    return f", corrected for {compared} comparisons" if compared > 1 else ""
+
+
+def _oracle(grid: CellSet, winner: str, *, part: str) -> list[Figure]:
+    if ORACLE not in grid.methods:
+        return []
+    gap = grid.results.difference(ORACLE, winner, part=part).mean
+    if gap is None:
+        return []
+    meaning = f"{grid.titles[winner]} against {grid.titles[ORACLE]}, which trains on the target"
+    return [Figure(_points(-gap), "points", meaning)]
+
+
+def _score(entry: Entry, names: str) -> Figure:
+    assert entry.mean is not None
+    spread = "" if entry.sd is None else f", ± {plain(100 * entry.sd, digits=1)} over seeds"
+    return Figure(plain(100 * entry.mean, digits=1), "% mAP", f"{names}{spread}")
+
+
+def _whole(grid: CellSet) -> tuple[str, ...]:
+    """Say how many runs have no result, and how many cells of the grid nobody asked for."""
+    counts = Counter(cell.status for cell in grid.cells if cell.status != "done")
+    found = []
+    if counts:
+        listed = ", ".join(f"{number} {status}" for status, number in counts.items())
+        found.append(f"{sum(counts.values())} of {len(grid.cells)} runs have no result: {listed}.")
+    absent = len(grid.methods) * len(grid.splits) * len(grid.results.seeds) - len(grid.cells)
+    if absent:
+        found.append(f"{absent} combinations of method, split and seed were not asked for and count as missing.")
+    return tuple(found)
+
+
+def _unfinished(grid: CellSet) -> tuple[str, ...]:
+    return tuple(
+        f"{grid.titles[cell.method]}, {cell.split}, seed {cell.seed}: {cell.error or cell.status}"
+        for cell in grid.cells
+        if cell.status != "done"
+    )
+
+
+def _named(methods: Sequence[str], titles: dict[str, str]) -> str:
+    names = [titles[method] for method in methods]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _points(share: float) -> str:
+    """Return a difference of shares in percentage points with its sign, e.g. ``+2.3``."""
+    return signed(100 * share)
