@@ -9,9 +9,9 @@ from ldstyle.benchmark.ablations import ABLATIONS
 from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.sensitivity import SWEEPS, choose_sweeps
 from ldstyle.cli import main
-from ldstyle.report.tables_complexity import read_complexity
 from ldstyle.cli.bench_ablations import table as ablation_table
 from ldstyle.cli.bench_sensitivity import table as sweep_table
+from ldstyle.report.tables_complexity import read_complexity
 
 
 @pytest.fixture
