@@ -20,7 +20,7 @@ def attention_state(net: nn.Module) -> dict[str, Tensor]:
     """Return copies of the weights of learned attention on the host, by insertion point; empty without any."""
     return {
         f"{name}/{key}": value.detach().cpu().clone()
-        for name, llam in _learned(net)
+        for name, llam in learned_attention(net)
         for key, value in llam.state_dict().items()
     }
 
@@ -52,7 +52,7 @@ def load_attention(folder: Path, backbone: nn.Module, config: RunConfig, *, num_
     net = attach(backbone, config.style, stages=config.stages, num_labels=num_labels, image_size=size)
     try:
         state = load_file(path)
-        for name, llam in _learned(net):
+        for name, llam in learned_attention(net):
             llam.load_state_dict({key: state[f"{name}/{key}"] for key in llam.state_dict()})
     except (SafetensorError, KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -60,7 +60,8 @@ def load_attention(folder: Path, backbone: nn.Module, config: RunConfig, *, num_
     return net.eval()
 
 
-def _learned(net: nn.Module) -> Iterator[tuple[str, LLAM]]:
+def learned_attention(net: nn.Module) -> Iterator[tuple[str, LLAM]]:
+    """Yield the insertion points of a network that have learned attention, with their modules."""
     if isinstance(net, StyledNet):
         for point, style in zip(net.points, net.styles, strict=True):
             if isinstance(style, LabelDecoupledStyle) and style.llam is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
@@ -77,10 +79,13 @@ def attention_overlays(runs: Runs) -> Picture | Absent:
     except UnavailableError as why:
         return Absent(SLUG, TITLE, str(why))
     masked = any(one.region is not None for one in shown)
-    outlines = "outlines are the label's true region; " if masked else "there are no masks to judge it by; "
+    outlines = (
+        "outlines are the label's true region, small gaps closed; " if masked else "there are no masks to judge it by; "
+    )
     caption = (
         f"Attention of {' and of '.join(f'{c.title} ({c.split}, seed {c.seed})' for c in cells)} for the label of the "
-        f"row, over images that were held back from training, brightest where it is highest; {outlines}"
+        f"row, over images that were held back from training, brightest where it is highest, which a ring marks; "
+        f"{outlines}"
         "learned attention (LLAM) is shown at its insertion points, cached attention (GC) is the selected model's "
         f"class activation map. {_selection(masked)}{_not_kept(runs, cells)}"
     )
@@ -90,9 +95,26 @@ def attention_overlays(runs: Runs) -> Picture | Absent:
 
     data = {
         "cells": [cell.cell for cell in cells],
-        "images": [{"domain": one.domain, "label": one.label, "key": one.key, "iou": dict(one.iou)} for one in shown],
+        "images": [_plain(one) for one in shown],
     }
     return Picture(SLUG, TITLE, caption, drawing(draw), data, photographic=True)
+
+
+def _plain(one: _Shown) -> dict[str, object]:
+    return {
+        "domain": one.domain,
+        "label": one.label,
+        "key": one.key,
+        "area": None if one.region is None else float(one.region.mean()),
+        "iou": dict(one.iou),
+        "half_mass_area": {name: _half_mass(found) for name, found in one.maps.items()},
+    }
+
+
+def _half_mass(attn: NDArray[np.float32]) -> float | None:
+    """Return the smallest share of the image that holds half of a map's mass: how sharp it is."""
+    falling = np.sort(attn.ravel())[::-1].cumsum(dtype=np.float64)
+    return float((np.searchsorted(falling, falling[-1] / 2) + 1) / attn.size) if falling[-1] > 0 else None
 
 
 def _selection(masked: bool) -> str:
@@ -221,7 +243,7 @@ def _draw(shown: Sequence[_Shown]) -> Figure:
     domains = list(dict.fromkeys(one.domain for one in shown))
     labels = list(dict.fromkeys(one.label for one in shown))
     columns = ["image", *shown[0].maps]
-    left, top, gap, width = 0.78, 0.42, 0.1, 7.1
+    left, top, gap, width = 0.78, 0.5, 0.1, 7.1
     per_row = len(domains) * len(columns)
     side = min(1.3, (width - left - gap * (len(domains) - 1) - 0.02) / per_row)
     width = left + side * per_row + gap * (len(domains) - 1) + 0.02
@@ -233,7 +255,7 @@ def _draw(shown: Sequence[_Shown]) -> Figure:
         figure.text(middle, 1 - 0.12 / height, shorten(domain, 30), ha="center", va="center", weight="bold", size=9)
         for c, column in enumerate(columns):
             x = (start + (c + 0.5) * side) / width
-            figure.text(x, 1 - 0.32 / height, _header(column, side), ha="center", va="center", size=6.5, color=QUIET)
+            figure.text(x, 1 - 0.35 / height, _header(column, side), ha="center", va="center", size=6.5, color=QUIET)
     for one in shown:
         d, row = domains.index(one.domain), labels.index(one.label)
         for c, column in enumerate(columns):
@@ -248,16 +270,22 @@ def _draw(shown: Sequence[_Shown]) -> Figure:
 
 
 def _header(column: str, side: float) -> str:
-    return shorten(column, max(8, int(side * 17)))
+    """Break a column's name into its source and what of it is shown."""
+    return "\n".join(shorten(line, max(8, int(side * 17))) for line in re.split("[,:] ", column, maxsplit=1))
 
 
 def _panel(axes: Axes, one: _Shown, column: str | None) -> None:
     image = one.image if column is None else blend(one.image, one.maps[column])
     axes.imshow(image, interpolation="nearest")
-    if one.region is not None and not one.region.all():
-        outline = one.region.astype(np.float32)
-        axes.contour(outline, levels=[0.5], colors=["black"], linewidths=1.5)
-        axes.contour(outline, levels=[0.5], colors=["white" if column is None else SKY], linewidths=0.8)
+    outline = None if one.region is None else _smoothed(one.region)
+    if outline is not None and outline.min() < 0.5 < outline.max():
+        axes.contour(outline, levels=[0.5], colors=["black"], linewidths=1.2)
+        axes.contour(outline, levels=[0.5], colors=["white" if column is None else SKY], linewidths=0.7)
+    if column is not None and one.maps[column].any():
+        y, x = np.unravel_index(int(one.maps[column].argmax()), one.maps[column].shape)
+        for width, colour in ((1.8, "black"), (0.9, "white")):
+            axes.plot(x, y, "o", markersize=5, markerfacecolor="none", markeredgecolor=colour, markeredgewidth=width)
+        axes.set(xlim=(-0.5, _PIXELS - 0.5), ylim=(_PIXELS - 0.5, -0.5))
     axes.set_axis_off()
     text = _corner(one, column)
     if text:
@@ -265,9 +293,17 @@ def _panel(axes: Axes, one: _Shown, column: str | None) -> None:
                   path_effects=[withStroke(linewidth=1.6, foreground="black")])  # fmt: skip
 
 
+def _smoothed(region: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Close small gaps of a region and soften its edge: outlines of every gap would hide the image."""
+    grown = F.max_pool2d(torch.from_numpy(region)[None, None].float(), 7, stride=1, padding=3)
+    closed = -F.max_pool2d(-grown, 7, stride=1, padding=3)
+    smooth: NDArray[np.float32] = F.avg_pool2d(closed, 3, stride=1, padding=1, count_include_pad=False)[0, 0].numpy()
+    return smooth
+
+
 def _corner(one: _Shown, column: str | None) -> str:
     if column is None:
-        return ""
+        return "" if one.region is None else f"region {one.region.mean():.0%}".replace("%", " %")
     if not one.maps[column].any():
         return "no map"
     iou = one.iou[column]

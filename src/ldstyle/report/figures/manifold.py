@@ -43,7 +43,7 @@ from ldstyle.report.figures.neighbours import NEIGHBOURS, Accuracy, standardized
 from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.figures.style import COLOURS, INK, MARKERS, QUIET, drawing, new_figure, shorten
 from ldstyle.report.items import Absent, Picture
-from ldstyle.training.attention_maps import learned_maps
+from ldstyle.training.attention_file import learned_attention
 from ldstyle.training.scoring import evaluating
 from ldstyle.training.style_statistics import style_points
 
@@ -205,7 +205,7 @@ class _Statistics:
         inputs = self.classifier.normalise(images)
         feats = feature_maps(self.classifier.backbone, self.points, inputs)
         here = torch.arange(len(rows))
-        attn = {name: maps[here, labels][:, None] for name, maps in self._attend(table, rows, images, inputs).items()}
+        attn = {name: maps[here, labels][:, None] for name, maps in self._attend(table, rows, images, feats).items()}
         found = {
             GLOBAL: _flat([global_moments(maps) for maps in feats.values()]),
             ATTENTION: _flat([_under(maps, attn[name]) for name, maps in feats.items()]),
@@ -218,12 +218,16 @@ class _Statistics:
             usable &= regions[here, labels].any(axis=(1, 2))
         return found, usable
 
-    def _attend(self, table: SceneTable, rows: Sequence[int], images: Tensor, inputs: Tensor) -> dict[str, Tensor]:
-        if self.net is not None:
-            present = torch.from_numpy(table.labels[list(rows)] == 1)
-            return learned_maps(self.net, inputs, present)
-        maps = self.explain(images).maps
-        return {point.name: maps for point in self.points}
+    def _attend(
+        self, table: SceneTable, rows: Sequence[int], images: Tensor, feats: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the maps of all labels by insertion point, (n, L, h, w) each."""
+        if self.net is None:
+            maps = self.explain(images).maps
+            return {point.name: maps for point in self.points}
+        present = torch.from_numpy(table.labels[list(rows)] == 1)
+        with torch.no_grad():
+            return {name: llam(feats[name], present) for name, llam in learned_attention(self.net)}
 
 
 def feature_maps(backbone: nn.Module, points: Sequence[InsertionPoint], images: Tensor) -> dict[str, Tensor]:
@@ -288,8 +292,10 @@ def _draw(
     figure = new_figure(3.2)
     planes, numbers = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.9, 1))[0]
     titles = {GLOBAL: "(a) global statistics", ATTENTION: "(b) per-label statistics"}
+    groups = {GLOBAL: (pairs.domain, pairs.domains), ATTENTION: (pairs.label, pairs.labels)}
     for axes, (kind, title) in zip(planes.subplots(1, 2), titles.items(), strict=True):
         _scatter(axes, pairs, places[kind])
+        _name_groups(axes, places[kind], *groups[kind])
         axes.set_title(title)
     handles = [_handle(COLOURS[n], "o", shorten(name)) for n, name in enumerate(pairs.labels)]
     handles += [_handle(QUIET, MARKERS[d % len(MARKERS)], shorten(name)) for d, name in enumerate(pairs.domains)]
@@ -314,14 +320,27 @@ def _scatter(axes: Axes, pairs: _Pairs, places: NDArray[np.float32]) -> None:
             chosen = (pairs.label == n) & (pairs.domain == d)
             axes.plot(*places[chosen].T, linestyle="none", marker=MARKERS[d % len(MARKERS)], color=COLOURS[n],
                       markersize=3.6, markeredgecolor="white", markeredgewidth=0.3)  # fmt: skip
-    for n, name in enumerate(pairs.labels):  # named where they are, for print without colours
-        if (pairs.label == n).any():
-            x, y = np.median(places[pairs.label == n], axis=0)
-            axes.text(x, y, shorten(name, 12), size=6.5, ha="center", va="center", color=INK, weight="bold",
-                      path_effects=[withStroke(linewidth=2.2, foreground="white")])  # fmt: skip
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(True)
+
+
+def _name_groups(axes: Axes, places: NDArray[np.float32], group: NDArray[np.int64], names: Sequence[str]) -> None:
+    """Name each group where it is densest and no other name stands, for print without colours."""
+    taken: list[NDArray[np.float32]] = []
+    reach = np.ptp(places, axis=0) * (0.2, 0.06)  # about the width and height of a name
+    for n, name in enumerate(names):
+        own = places[group == n]
+        if len(own) < NEIGHBOURS:
+            continue
+        distance = np.linalg.norm(own[:, None] - own[None], axis=2)
+        crowd = np.sort(distance, axis=1)[:, :NEIGHBOURS].mean(axis=1)
+        free = [not any((abs(place - other) < reach).all() for other in taken) for place in own]
+        place = own[np.lexsort((crowd, ~np.array(free)))[0]]
+        taken.append(place)
+        x, y = place.tolist()
+        axes.text(x, y, shorten(name, 12), size=6.5, ha="center", va="center", color=INK, weight="bold",
+                  path_effects=[withStroke(linewidth=2.2, foreground="white")])  # fmt: skip
 
 
 def _kind_marker(kind: str) -> dict[str, Any]:
@@ -342,7 +361,7 @@ def _score_dots(axes: Axes, scores: Mapping[str, Mapping[str, Accuracy | None]])
         chance = next(iter(known.values())).chance
         axes.plot([100 * chance] * 2, [row - 0.38, row + 0.38], color=QUIET, linewidth=1.4, linestyle=(0, (1, 1)))
     axes.set_yticks(range(len(tasks)), [fill(task, 11) for task in tasks])
-    axes.set(ylim=(len(tasks) - 0.45, -0.55), xlim=(0, 104), xlabel="told right (%)")
+    axes.set(ylim=(len(tasks) - 0.45, -0.55), xlim=(0, 104), xticks=range(0, 101, 25), xlabel="told right (%)")
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     axes.set_title("(c) what they tell")

@@ -118,19 +118,19 @@ def operator_strip(runs: Runs) -> Picture | Absent:
         return Absent(SLUG, TITLE, str(why))
     examples = [_restyle(scene, partner, trained) for scene, partner in pairs]
     regions = "their true masks, blurred," if by_masks else "class activation maps of the model"
-    below = f"the first stage of {cell.title} ({cell.split}, seed {cell.seed})" if cell else "the pixels themselves"
+    below = f"the features of {cell.title}'s first stage ({cell.split}, seed {cell.seed})" if cell else "the pixels"
     caption = (
         "Two images, a partner from another domain each, and the image after each operator. Upper rows: the operator "
         "applied to the red, green and blue values as if they were a feature map of three channels, with "
         f"{regions} as attention; in training it acts on features instead, which have no picture, so this shows which "
-        f"statistics it moves and where, not what the network sees. Lower rows: how far it moves the features of "
+        f"statistics it moves and where, not what the network sees. Lower rows: how far it moves "
         f"{below} at each place, relative to their root mean square; dark is untouched. λ = "
         f"{SHARE:g} throughout, strength {STRENGTH:g} for CSU, whose noise is drawn once. Labels that "
         "both images have are restyled from the partner's region of the same label, others stay, except under CSU."
     )
 
     def draw() -> Figure:
-        return _draw(examples, vocabulary)
+        return _draw(examples, vocabulary, changed="features" if cell else "pixels")
 
     data = {
         "lambda": SHARE,
@@ -231,7 +231,7 @@ def _scene(table: SceneTable, row: int, explain: Explainer | None) -> _Scene:
 
 def _blurred(regions: Tensor) -> Tensor:
     """Soften the edges of regions, so that places near a small one come next in its ranking, not those of a raster."""
-    width = _PIXELS // 20 * 2 + 1
+    width = _PIXELS // 40 * 2 + 1
     for _ in range(3):
         regions = F.avg_pool2d(regions, width, stride=1, padding=width // 2, count_include_pad=False)
     return regions
@@ -296,7 +296,7 @@ def _fixed_draw(operator: LabelOperator, *, styles: int, channels: int) -> Draw:
             return Mixing(torch.full((2, styles), SHARE))
 
 
-def _draw(examples: Sequence[_Example], vocabulary: Sequence[str]) -> Figure:
+def _draw(examples: Sequence[_Example], vocabulary: Sequence[str], *, changed: str) -> Figure:
     names = list(examples[0].restyled)
     columns = ["image", "partner", *names]
     left, top, bottom, gap, width = 0.5, 0.24, 0.3, 0.08, 7.1
@@ -306,7 +306,7 @@ def _draw(examples: Sequence[_Example], vocabulary: Sequence[str]) -> Figure:
     for c, column in enumerate(columns):
         figure.text((left + (c + 0.5) * side) / width, 1 - 0.12 / height, column, ha="center", va="center",
                     size=7, weight="bold" if column in ("image", "partner") else "normal")  # fmt: skip
-    strongest = max(float(np.quantile(change, 0.99)) for one in examples for change in one.changed.values()) or 1.0
+    strongest = max(float(np.quantile(change, 0.95)) for one in examples for change in one.changed.values()) or 1.0
     colours = _colours(examples)
     for number, one in enumerate(examples):
         for row in range(2):
@@ -314,7 +314,7 @@ def _draw(examples: Sequence[_Example], vocabulary: Sequence[str]) -> Figure:
             for c, column in enumerate(columns):
                 box = ((left + c * side) / width, y / height, 0.97 * side / width, 0.97 * side / height)
                 _cell(figure.add_axes(box), one, column, upper=row == 0, strongest=strongest, colours=colours)
-            text = "pixels" if row == 0 else "change of\nfeatures"
+            text = "pixels" if row == 0 else f"change of\n{changed}"
             figure.text((left - 0.05) / width, (y + side / 2) / height, text, ha="right", va="center", size=6.5,
                         color=QUIET)  # fmt: skip
     handles = [Patch(color=colour, label=shorten(vocabulary[label])) for label, colour in colours.items()]
@@ -344,8 +344,10 @@ def _cell(axes: Axes, one: _Example, column: str, *, upper: bool, strongest: flo
 
 def _coloured(image: NDArray[np.float32], scene: _Scene, colours: Mapping[int, str]) -> NDArray[np.float32]:
     """Tint each label's region over a grey image."""
-    tinted = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)
-    for label in scene.present.nonzero()[:, 0].tolist():
-        core = _core(scene.attn[label][None])[0].numpy()
-        tinted[core] = 0.4 * tinted[core] + 0.6 * np.array(to_rgb(colours[label]), dtype=np.float32)
+    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)
+    tinted = grey.copy()
+    cores = {label: _core(scene.attn[label]).numpy() for label in scene.present.nonzero()[:, 0].tolist()}
+    # The largest first: a car stands on its street, not below it.
+    for label, core in sorted(cores.items(), key=lambda one: -one[1].sum()):
+        tinted[core] = 0.4 * grey[core] + 0.6 * np.array(to_rgb(colours[label]), dtype=np.float32)
     return tinted
