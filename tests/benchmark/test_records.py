@@ -125,3 +125,6 @@ def test_a_cell_finished_by_a_process_that_died_is_not_lost(tmp_path):
 def test_an_empty_folder_is_no_grid(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no results in .* Start with `ldstyle bench run --results DIR`"):
         read_results(tmp_path)
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(FileNotFoundError, match=r"no results in .* It is a single run, which `ldstyle evaluate`"):
+        read_results(tmp_path)

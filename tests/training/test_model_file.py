@@ -123,6 +123,11 @@ def test_a_missing_file_is_named(saved, missing):
         load_model(saved)
 
 
+def test_a_folder_that_is_not_there_is_named_as_it_was_given(saved):
+    with pytest.raises(FileNotFoundError, match=r"There is no model '.*/typo'\. Give the folder of a finished run"):
+        load_model(saved / "typo")  # although a model lies in the folder above
+
+
 @pytest.mark.parametrize("damage", ["flipped", "truncated"])
 def test_changed_weights_are_refused(saved, damage):
     path = saved / "model.safetensors"

@@ -41,6 +41,11 @@ def test_lines_hold_loss_scores_and_time_left(
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.parametrize(("pathway", "shown"), [(None, False), (0.0, True), (0.5, True), (1.0, False)])
+def test_epochs_of_the_warm_up_are_marked(pathway: float | None, shown: bool) -> None:
+    assert progress.describe(ROW | {"pathway": pathway}).endswith("  warm-up") == shown
+
+
 def test_the_bar_shows_step_loss_and_scores() -> None:
     file = io.StringIO()
     with LiveDisplay(Console(file=file, force_terminal=True, width=120)) as display:

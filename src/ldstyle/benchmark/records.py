@@ -179,7 +179,10 @@ def read_results(results: Path) -> list[CellResult]:
     """
     results = Path(results)
     if not (results / RECORDS).exists() and not (results / PLANS).exists():
-        raise FileNotFoundError(f"There are no results in '{results}'. Start with `ldstyle bench run --results DIR`.")
+        single = " It is a single run, which `ldstyle evaluate` scores." if (results / "config.yaml").exists() else ""
+        raise FileNotFoundError(
+            f"There are no results in '{results}'.{single} Start with `ldstyle bench run --results DIR`."
+        )
     records = read_records(results)
     planned = {cell.slug: cell for cell in read_plans(results)}
     found = [

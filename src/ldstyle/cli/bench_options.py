@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -128,13 +129,15 @@ def read_selected(
     root = Path(str(resources.files("ldstyle") / "configs" / "selected")) if folder == "paper" else Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"There is no folder '{root}' of selected settings, METHOD-SPLIT.yaml each.")
-    chosen = {}
+    chosen, places = {}, []
     for name, split in [(method.base or method.name, split) for method in methods for split in splits]:
         direct = root / f"{name}-{split.name}.yaml"
         searched = search_folder(root, preset, split.sources) / f"{name}.yaml"
+        places.append((direct, searched))
         for path in (path for path in (searched, direct) if path.is_file()):
             chosen[name, split.name] = read_settings(path)
     if not chosen:
+        direct, searched = places[0]
         raise FileNotFoundError(
             f"'{root}' has no settings for this grid; expected e.g. '{direct.name}', or '{searched.relative_to(root)}' "
             "as `ldstyle search` writes it."
@@ -183,6 +186,8 @@ def _summarize(summary: Summary, results: Path) -> None:
         write(f"failed: {name}: {error.splitlines()[0]} (see '{results / name / 'failure.json'}')\n")
     if summary.failed or summary.left:
         write("The same command runs what is missing.\n")
+    else:
+        write(f"Tables and figures of them: {shlex.join(['ldstyle', 'report', str(results)])}\n")
 
 
 @contextmanager

@@ -109,7 +109,8 @@ def create_network(
         except OSError as error:
             raise OSError(
                 f"The weights of {name!r} could not be fetched ({error}). Connect once so that they are cached, or set "
-                "backbone.weights to a weights file, 'efficientnet_lite0' (offline) or 'none'."
+                f"backbone.weights to a weights file, 'efficientnet_lite0' (offline, with backbone.name {LITE0!r}) or "
+                "'none'."
             ) from error
     # Some networks take any setting and ignore it, so the outcome is checked.
     if stride and network.feature_info[-1]["reduction"] != output_stride:  # type: ignore[index]

@@ -135,6 +135,10 @@ def load_model(path: Path | str) -> LoadedModel:
         FileNotFoundError: One of the two files is missing.
         ValueError: A file is damaged, changed, foreign, or of a newer version.
     """
+    if not Path(path).exists():
+        raise FileNotFoundError(
+            f"There is no model '{path}'. Give the folder of a finished run, or its '{DESCRIPTION}'."
+        )
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
     for file in (folder / DESCRIPTION, folder / WEIGHTS):
         if not file.is_file():

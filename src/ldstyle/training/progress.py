@@ -146,7 +146,9 @@ def open_display(*, quiet: bool) -> Display:
 def describe(row: Mapping[str, Any]) -> str:
     """Return loss and source-validation mAP of an epoch, with the best so far."""
     best = f" (best {100 * row['best']:.1f} of epoch {row['best_epoch']})" if row.get("best") is not None else ""
-    return f"loss {row['loss']:.4f}  mAP {100 * row['validation']['map']:.1f}{best}"
+    # A best score of the warm-up does not count later, which would look like a mistake without the word.
+    warming = "  warm-up" if row.get("pathway") is not None and row["pathway"] < 1 else ""
+    return f"loss {row['loss']:.4f}  mAP {100 * row['validation']['map']:.1f}{best}{warming}"
 
 
 def _labels(row: Mapping[str, Any]) -> str:
