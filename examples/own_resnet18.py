@@ -17,7 +17,7 @@ from ldstyle.metrics import mean_average_precision
 LABELS = ("field", "lake")
 COLOURS = torch.tensor([[0.2, 0.9, 0.1], [0.1, 0.2, 1.0]])
 LIGHT = torch.tensor([[1.0, 1.0, 1.0], [1.3, 1.1, 0.8], [0.8, 0.9, 1.1]])  # of each domain
-SIZE, EPOCHS, STEPS, BATCH = 64, 4, 4, 12
+SIZE, EPOCHS, STEPS, BATCH = 64, 3, 5, 8
 
 
 def draw_batch(count: int, domains: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
