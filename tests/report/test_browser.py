@@ -19,7 +19,15 @@ from ldstyle.data.catalog import read_domains
 from ldstyle.data.decode import decode
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.overlay import Explainer
-from ldstyle.report.browser import BrowserData, build_browser, choose_cells, join_browsers, judge, pick_images
+from ldstyle.report.browser import (
+    OPACITY,
+    BrowserData,
+    build_browser,
+    choose_cells,
+    join_browsers,
+    judge,
+    pick_images,
+)
 from ldstyle.report.items import Absent
 
 
@@ -89,7 +97,7 @@ def test_heat_is_tiny_and_as_strong_as_the_evidence(trained, scenes):
             assert heat.size == (maps.shape[2], maps.shape[1])
             assert len(text) < 600
             opacity = np.asarray(heat.convert("RGBA"))[..., 3] / 255
-            np.testing.assert_allclose(opacity, 0.8 * scaled[label], atol=0.5 / 15 + 0.01)
+            np.testing.assert_allclose(opacity, OPACITY * scaled[label], atol=0.5 / 15 + 0.01)
 
 
 def test_the_data_are_plain_json_and_small(trained):

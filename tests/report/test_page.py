@@ -61,6 +61,13 @@ def test_the_page_carries_its_data(page):
     assert base64.b64decode(links["scores.csv"].partition("base64,")[2]).decode().startswith("ERM,50.0 ± 0.7,9.5\n")
 
 
+def test_a_note_stands_once_below_its_table(page):
+    elements = Elements(page.read_text())
+    assert elements.text.count("seed 0 failed") == 1
+    marks = [attributes.get("title") for tag, attributes in elements.found if tag == "sup"]
+    assert marks.count("seed 0 failed") == 2
+
+
 def test_the_same_input_gives_the_same_bytes(page, tmp_path):
     assert pages.page(tmp_path / "grid") == page.read_text()
 
@@ -78,7 +85,7 @@ def test_a_page_of_several_grids_sums_up_each_and_tells_their_runs_apart(tmp_pat
     elements = Elements(text)
     runs = [attributes["data-run"] for tag, attributes in elements.found if "data-run" in attributes]
     assert len(runs) == len(set(runs)) == 2 * len(results)
-    assert elements.text.count("LD-EFDMix-GC is the best of 3 methods") == 2
+    assert elements.text.count("LD-EFDMix-GC is the best of the 2 methods that are complete") == 2
     assert "There are no images." in elements.text
 
 

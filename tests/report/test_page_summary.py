@@ -67,10 +67,23 @@ def test_what_failed_and_what_is_missing_is_told(make_grid):
     grid.fail("efdmix", "s1", 1, error="ValueError: no luck")
     summary = summarize(grid.read())
     # A mean over fewer seeds is not the best, however high.
-    assert plain(summary.headline).startswith("ERM is the best of 3 methods")
+    assert plain(summary.headline).startswith("ERM, so far the only complete method, reaches 50.0 % mAP")
     assert "3 of 6 runs have no result: 1 failed, 2 missing." in summary.remarks
     assert "EFDMix, s1, seed 1: ValueError: no luck" in summary.unfinished
     assert len(summary.unfinished) == 3
+
+
+def test_methods_without_pairs_are_not_counted_as_compared(make_grid):
+    grid = make_grid()
+    grid.plan(["erm", "efdmix", "ld-efdmix"], ["s1"], [0, 1])
+    for seed in (0, 1):
+        grid.done("erm", "s1", seed, ap=0.5)
+        grid.done("ld-efdmix", "s1", seed, ap=0.6)
+    summary = summarize(grid.read())
+    assert plain(summary.headline).startswith("LD-EFDMix is the best of the 2 methods that are complete: 60.0 % mAP")
+    # Two seeds with the same sign: 2 / 2^2, and nothing to correct for.
+    assert plain(summary.remarks[0]).endswith("over 2 seeds; p = 0.5.")
+    assert not any("flatters" in remark for remark in summary.remarks)
 
 
 def test_without_a_result_there_is_no_best(make_grid):

@@ -38,9 +38,11 @@ THUMBNAIL = 128
 HIT, MISSED, FALSE_ALARM, ABSENT, UNKNOWN = "hmfau"
 """Verdicts on a label: rightly found, overlooked, wrongly found, rightly not found, truth not known."""
 
+OPACITY = 0.7
+"""Of the greatest heat; the image stays visible below."""
+
 _JPEG_QUALITY = 80
 _LEVELS = 16  # of heat; a palette of 16 takes half a byte per place, and smooth enlarging hides the steps
-_STRONGEST = 0.8  # opacity of the greatest heat; the image stays visible below
 _BATCH = 16
 
 
@@ -376,4 +378,4 @@ def _palette() -> tuple[bytes, bytes]:
     steps = np.linspace(0, 1, _LEVELS)
     # The lower end of the colours is black, which over an image reads as shade, not as little heat.
     colours = colormaps["inferno"](0.25 + 0.75 * steps)[:, :3]
-    return (colours * 255).round().astype(np.uint8).tobytes(), (steps * _STRONGEST * 255).astype(np.uint8).tobytes()
+    return (colours * 255).round().astype(np.uint8).tobytes(), (steps * OPACITY * 255).astype(np.uint8).tobytes()

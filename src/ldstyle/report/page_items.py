@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import BytesIO
 from typing import TypeAlias
+
+from PIL import Image
 
 from ldstyle.benchmark.records import CellResult
 from ldstyle.report.items import Absent, Picture, Table, Value
 from ldstyle.report.markup import Markup, data_uri, element, join, plain_json
 from ldstyle.report.tables_cells import CellSet
+from ldstyle.report.tables_values import DASH
 
 Drawn: TypeAlias = tuple[bytes, str]
 """A picture as PNG and as SVG."""
@@ -20,6 +24,7 @@ Formats: TypeAlias = Mapping[str, Callable[[Table], str]]
 _KINDS = {"csv": "text/csv", "json": "application/json", "md": "text/markdown", "tex": "application/x-tex"}
 _FORMAT_TITLES = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX"}
 _PREVIEW = 1500
+_QUALITY = 88  # of photographs; letters among them stay sharp
 
 
 class Names:
@@ -80,14 +85,18 @@ def _listed(names: Sequence[str]) -> str | None:
 
 def render_table(table: Table, names: Names, command: str, formats: Formats) -> Markup:
     """Return a table that can be sorted and filtered, with downloads and the command that makes it again."""
-    numeric = [any(row[i].number is not None for row in table.rows) for i in range(len(table.columns))]
+    numeric = [_is_numeric([row[i] for row in table.rows]) for i in range(len(table.columns))]
     header = [
         header_cell(column, numeric=numeric[i], **names.in_header(column)) for i, column in enumerate(table.columns)
     ]
+    notes = dict.fromkeys(value.note for row in table.rows for value in row if value.note)
+    marks = {note: _letters(n) for n, note in enumerate(notes)}
     rows = []
     for number, row in enumerate(table.rows):
         ruled = number in table.rules
-        cells = [body_cell(value, first=i == 0, numeric=numeric[i]) for i, value in enumerate(row)]
+        cells = [
+            body_cell(value, _footmark(value, marks), first=i == 0, numeric=numeric[i]) for i, value in enumerate(row)
+        ]
         rows.append(element("tr", *cells, class_="rule" if ruled else None, data_rule=ruled, **names.in_row(row)))
     links = [
         _download(_FORMAT_TITLES.get(ending, ending), f"{table.slug}.{ending}", write(table))
@@ -96,8 +105,28 @@ def render_table(table: Table, names: Names, command: str, formats: Formats) -> 
     return join(
         element("p", table.caption, class_="caption"),
         scrolling_table(table.title, header, rows, class_="filtered"),
+        element(
+            "ul", *(element("li", element("sup", mark), f" {note}") for note, mark in marks.items()), class_="notes"
+        )
+        if marks
+        else Markup(),
         element("div", *links, _remake(command), class_="tools"),
     )
+
+
+def _is_numeric(column: Sequence[Value]) -> bool:
+    """Whether a column is one of numbers, which dashes may stand for."""
+    return any(value.number is not None for value in column) or all(value.text == DASH for value in column)
+
+
+def _footmark(value: Value, marks: Mapping[str, str]) -> Markup:
+    return element("sup", marks[value.note], title=value.note) if value.note else Markup()
+
+
+def _letters(number: int) -> str:
+    """Count a, b, ..., z, aa, ab, ..."""
+    more, last = divmod(number, 26)
+    return (_letters(more - 1) if more else "") + chr(ord("a") + last)
 
 
 def scrolling_table(title: str, header: Sequence[Markup], rows: Sequence[Markup], **attributes: str) -> Markup:
@@ -115,21 +144,23 @@ def header_cell(text: str, *, numeric: bool, **attributes: str | None) -> Markup
     return element("th", button, scope="col", aria_sort="none", class_="n" if numeric else None, **attributes)
 
 
-def body_cell(value: Value, *, first: bool = False, numeric: bool = False, mark: str | None = None) -> Markup:
+def body_cell(
+    value: Value, *after: Markup, first: bool = False, numeric: bool = False, mark: str | None = None
+) -> Markup:
     """Return an entry of a table.
 
     Args:
         value: The entry.
+        after: What stands after its text.
         first: Whether it names its row.
         numeric: Whether its column is one of numbers.
         mark: Class of its text.
     """
     text = element("strong", value.text) if value.best else join(value.text)
     shown = text if mark is None else element("span", text, class_=mark)
-    note = element("span", value.note, class_="note") if value.note else Markup()
     kind = {"scope": "row" if first else None, "class_": "n" if numeric else None}
     number = None if value.number is None else repr(float(value.number))
-    return element("th" if first else "td", shown, note, data_n=number, **kind)
+    return element("th" if first else "td", shown, *after, data_n=number, **kind)
 
 
 def _download(text: str, name: str, content: str) -> Markup:
@@ -146,7 +177,7 @@ def _remake(command: str) -> Markup:
 def render_picture(picture: Picture, drawn: Drawn, command: str) -> Markup:
     """Return a figure with the data behind it and the command that makes it again."""
     png, svg = drawn
-    source = data_uri(png, "image/png") if picture.photographic else data_uri(svg, "image/svg+xml")
+    source = data_uri(_compact(png), "image/webp") if picture.photographic else data_uri(svg, "image/svg+xml")
     image = element("img", src=source, alt=picture.caption)
     data = plain_json(picture.data, indent=1)
     preview = data if len(data) <= _PREVIEW else f"{data[:_PREVIEW]}\n…"
@@ -164,6 +195,14 @@ def render_picture(picture: Picture, drawn: Drawn, command: str) -> Markup:
         ),
         element("div", disclosed, _remake(command), class_="tools"),
     )
+
+
+def _compact(png: bytes) -> bytes:
+    """Return a picture of photographs as WebP, a tenth of the size of its PNG."""
+    content = BytesIO()
+    with Image.open(BytesIO(png)) as image:
+        image.convert("RGB").save(content, "WEBP", quality=_QUALITY)
+    return content.getvalue()
 
 
 def render_absent(item: Absent) -> Markup:

@@ -49,7 +49,7 @@ def _row(name: str, cell: CellResult, columns: Sequence[str], title: str, *, sev
         "Split": Value(cell.split),
         "Target": Value(cell.target),
         "Seed": Value(str(cell.seed), cell.seed),
-        "Status": Value(cell.status, note=cell.error or ""),
+        "Status": Value(cell.status),
         "mAP": _share(test.get("map")),
         "Validation mAP": _share(cell.validation_map),
         "Epochs": Value(str(cell.epochs), cell.epochs),
@@ -57,8 +57,15 @@ def _row(name: str, cell: CellResult, columns: Sequence[str], title: str, *, sev
         "Grid": Value(name),
     }
     marks = {"Status": f"status status-{cell.status}"}
+    after = {"Status": element("span", cell.error, class_="note") if cell.error else Markup()}
     entries = [
-        body_cell(values[column], first=column == "Method", numeric=column in _NUMERIC, mark=marks.get(column))
+        body_cell(
+            values[column],
+            after.get(column, Markup()),
+            first=column == "Method",
+            numeric=column in _NUMERIC,
+            mark=marks.get(column),
+        )
         for column in columns
     ]
     names = {"data_method": cell.method, "data_split": cell.split, "data_seed": str(cell.seed), "data_grid": name}

@@ -68,12 +68,13 @@ def summarize(results: Sequence[CellResult], *, part: str = "test") -> Summary |
     if not winners:
         headline = "No method has a result on every split and seed yet."
         return Summary(headline, _whole(grid), (runs,), _unfinished(grid))
-    gain = _gain(grid.results, rivals, winners, part=part)
+    compared = _compared(grid.results, rivals, part=part)
+    gain = _gain(compared, rivals, winners)
     figures = [_score(rivals[winners[0]], _named(winners, grid.titles))]
     remarks = []
     if gain is not None:
         figures.append(_gain_figure(gain, grid.titles))
-        remarks += _gain_remarks(gain, grid.titles, compared=len(rivals) - 1)
+        remarks += _gain_remarks(gain, grid.titles, compared=len(compared))
     figures += _oracle(grid, winners[0], part=part)
     headline = _headline(winners, rivals, grid)
     return Summary(headline, (*remarks, *_whole(grid)), (*figures, runs), _unfinished(grid))
@@ -84,23 +85,30 @@ def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: CellSet) 
     assert mean is not None
     splits = len(grid.splits)
     over = f"{splits} split{'' if splits == 1 else 's'} and {count_seeds(len(grid.results.seeds))}"
-    if len(entries) == 1:
-        claim = f"{names} reaches"
+    whole = sum(entry.complete for entry in entries.values())
+    rivals = f"{whole} methods" if whole == len(entries) else f"the {whole} methods that are complete"
+    if whole == 1:
+        claim = f"{names} reaches" if len(entries) == 1 else f"{names}, so far the only complete method, reaches"
     elif len(winners) == 1:
-        claim = f"{names} is the best of {len(entries)} methods:"
+        claim = f"{names} is the best of {rivals}:"
     else:
-        claim = f"{names} share first place of {len(entries)} methods:"
+        claim = f"{names} share first place of {rivals}:"
     return f"{claim} {100 * mean:.1f}{_TIE}%{_TIE}mAP on targets never seen in training, over {over}."
 
 
-def _gain(results: Results, entries: dict[str, Entry], winners: Sequence[str], *, part: str) -> Difference | None:
-    """Compare the best method, or the best but plain training where that wins, with plain training."""
-    if BASELINE not in entries or len(entries) < 2:
-        return None
+def _compared(results: Results, entries: dict[str, Entry], *, part: str) -> list[Difference]:
+    """Compare all methods that have pairs with plain training, if that was run."""
+    if BASELINE not in entries:
+        return []
+    others = [name for name in entries if name != BASELINE]
+    return [one for one in results.compare(BASELINE, methods=others, part=part) if one.mean is not None]
+
+
+def _gain(compared: Sequence[Difference], entries: dict[str, Entry], winners: Sequence[str]) -> Difference | None:
+    """Choose the comparison of the best method, or of the best but plain training where that wins."""
     others = {name: entry for name, entry in entries.items() if name != BASELINE}
     chosen = [name for name in winners if name != BASELINE] or list(best(others))
-    compared = results.compare(BASELINE, methods=list(others), part=part)
-    found = [one for one in compared if one.method in chosen and one.mean is not None]
+    found = [one for one in compared if one.method in chosen]
     return max(found, key=lambda one: one.mean or 0.0, default=None)
 
 
