@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,7 @@ def test_workers_share_the_cores(monkeypatch):
 
 
 def test_local_workers_stop_on_request_and_their_cells_go_on_next_time(tmp_path):
+    forkserver._forkserver._stop()  # one that other tests have started need not be deaf to signals
     grid = [cell("dawdling"), cell("waiting")]
     ready = tmp_path / f"{grid[0].slug}.ready"
 

@@ -331,12 +331,23 @@ def wait_for_spent(config, count, process):
     raise AssertionError(f"{count} trials were not reached; the worker's exit code is {process.exitcode}")
 
 
+def wait_for_fold(config, number):
+    """Wait until a trial has its first fold behind it, and thus has given a sign of life."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if any(trial.number == number and trial.user_attrs.get("folds") for trial in trials_of(config)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"trial {number} did not get so far")
+
+
 @pytest.mark.parametrize("kind", ["journal", "sqlite"])
 def test_processes_share_a_study_and_lose_no_finished_trial_when_one_is_killed(tmp_path, kind):
     url = None if kind == "journal" else f"sqlite:///{tmp_path / 'search.db'}"
     config = cheap_search(tmp_path, storage=url, shared_trials=12)
     first = start(tmp_path, url, 8)  # hangs in the second fold of its fourth trial
     wait_for_spent(config, 3, first)
+    wait_for_fold(config, 3)
     first.kill()
     first.join()
     finished = {trial.number: trial.value for trial in trials_of(config) if is_spent(trial)}
@@ -399,3 +410,21 @@ def test_the_importance_names_what_matters_and_needs_enough_trials(study, tmp_pa
         "many-importance.png",
     ]
     assert (tmp_path / "many-importance.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_worker_that_was_given_up_by_others_goes_on(tmp_path):
+    config = cheap_search(tmp_path, storage=f"sqlite:///{tmp_path / 'search.db'}")
+    taken, said = [], []
+
+    def score(run, fold):
+        if not taken:  # as another worker does that has seen no sign of life
+            (running,) = [trial for trial in trials_of(config) if not trial.state.is_finished()]
+            open_storage(config.out, config.storage).set_trial_state_values(running._trial_id, TrialState.FAIL)
+            taken.append(running.number)
+        return cheap_score(run, fold)
+
+    take_part(config, score=score, say=said.append)
+    trials = trials_of(config)
+    assert [trials[number].state for number in taken] == [TrialState.FAIL]
+    assert sum(map(is_spent, trials)) == 6
+    assert any("a trial was given up by another worker" in line for line in said)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import optuna
 from filelock import FileLock
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -165,7 +166,14 @@ def work_off(
                 time.sleep(POLL_SECONDS)
                 continue
             began = {trial.number for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()}
-            study.optimize(objective, n_trials=1, catch=(Exception,))
+            try:
+                study.optimize(objective, n_trials=1, catch=(Exception,))
+            except (UpdateFinishedTrialError, ValueError) as error:
+                if isinstance(error, ValueError) and "Cannot tell" not in str(error):
+                    raise
+                # This process gave no sign of life for so long that another has given its trial up.
+                say(f"{phase.name}: a trial was given up by another worker meanwhile ({error})")
+                continue
             mine = [t for t in study.get_trials(deepcopy=False) if t.number not in began and _by(t, worker)]
             for trial in mine:
                 say(describe(trial, phase))
