@@ -45,7 +45,7 @@ _PRESETS = (
         settings={
             "data": {"size": 96},
             "backbone": {"name": "tf_efficientnet_lite0", "weights": "efficientnet_lite0", "output_stride": 16},
-            "optimizer": {"epochs": 4, "steps_per_epoch": 10, "batch_size": 20},
+            "optimizer": {"epochs": 4, "steps_per_epoch": 8, "batch_size": 16},
         },
         schedule={"style": {"warmup_epochs": 1, "attention": {"refresh_every": 2}}},
         scenes=200,
