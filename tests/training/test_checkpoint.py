@@ -6,13 +6,16 @@ import logging
 import pickle
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
 
-from ldstyle.training.atomic import replace_text
+from ldstyle.training.atomic import replace_file, replace_text
 from ldstyle.training.checkpoint import LAST, PREVIOUS, CheckpointWriter, load_checkpoint, save_checkpoint
 
 from .runs import same
@@ -137,3 +140,16 @@ def test_a_failure_to_write_beside_training_is_raised_and_loses_nothing(tmp_path
                 writer.save(state(3))
     assert same(load_checkpoint(tmp_path), {"format": 1, **state(1)})
     assert {path.name for path in tmp_path.iterdir()} == {LAST}
+
+
+def test_processes_that_write_one_file_together_leave_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+
+    def write_while_another_does(file: BinaryIO) -> None:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            pool.submit(replace_text, path, "theirs", shared=True).result()
+        file.write(b"ours")
+
+    replace_file(path, write_while_another_does, shared=True)
+    assert path.read_text() == "ours"
+    assert list(tmp_path.iterdir()) == [path]

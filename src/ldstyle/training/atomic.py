@@ -12,18 +12,21 @@ from typing import BinaryIO
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def replace_file(path: Path, write: Callable[[BinaryIO], object], *, keep: Path | None = None) -> None:
+def replace_file(
+    path: Path, write: Callable[[BinaryIO], object], *, keep: Path | None = None, shared: bool = False
+) -> None:
     """Write a file under another name, force it to disk, and rename it.
 
     Args:
         path: The file. Until the new content is safe, the old one stays.
         write: Writes the content into an open file.
         keep: Where the old file goes; ``None`` drops it.
+        shared: Whether several processes may write it at a time, each under a name of its own until then.
 
     Raises:
         OSError: The content cannot be written; what was there is untouched and no partial file is left.
     """
-    partial = path.with_name(f"{path.name}.tmp")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp" if shared else f"{path.name}.tmp")
     with _explained(path):
         try:
             with partial.open("wb") as file:
@@ -38,9 +41,9 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], *, keep: Path 
             partial.unlink(missing_ok=True)
 
 
-def replace_text(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str, *, shared: bool = False) -> None:
     """Write a text file in one step; see :func:`replace_file`."""
-    replace_file(path, lambda file: file.write(text.encode()))
+    replace_file(path, lambda file: file.write(text.encode()), shared=shared)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -40,7 +40,8 @@ def open_run(config: RunConfig) -> RunRecord | None:
             f"`ldstyle train --config {saved}`:\n" + "\n".join(lines)
         )
     if found or not saved.exists():
-        replace_text(saved, dump_settings(settings_of(config)))
+        # The processes of one run come here together.
+        replace_text(saved, dump_settings(settings_of(config)), shared=True)
     return read_record(folder) if is_done(folder) else None
 
 
