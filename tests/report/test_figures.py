@@ -31,10 +31,11 @@ from ldstyle.benchmark.work import run_cell
 from ldstyle.functional import efdmix
 from ldstyle.report.figures import FIGURES, make_figure
 from ldstyle.report.figures.neighbours import tell
-from ldstyle.report.figures.runs import Runs, global_twin
+from ldstyle.report.figures.runs import Runs
 from ldstyle.report.figures.strip import SHARE, apply_operators
 from ldstyle.report.figures.style import looks, save_picture
 from ldstyle.report.items import Absent, Picture
+from ldstyle.report.order import global_twin
 
 FROM_RECORDS = ("training-curves", "label-ap", "differences", "cost-accuracy")
 FROM_IMAGES = ("class-samples", "attention", "style-statistics", "operators")

@@ -26,7 +26,8 @@ from ldstyle.data.tables import SceneTable
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.overlay import Explainer, heatmaps
 from ldstyle.report.items import Absent
-from ldstyle.report.tables_cells import BASELINE, ORACLE, CellSet
+from ldstyle.report.order import BASELINE, ORACLE
+from ldstyle.report.tables_cells import CellSet
 from ldstyle.seeding import derive_seed
 
 SLUG, TITLE = "images", "Images"

@@ -8,8 +8,8 @@ from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.status import duration
 from ldstyle.report.items import Value
 from ldstyle.report.markup import Markup, element, join
+from ldstyle.report.order import is_main
 from ldstyle.report.page_items import body_cell, header_cell, method_titles, scrolling_table
-from ldstyle.report.tables_cells import is_main
 
 _COLUMNS = ("Method", "Split", "Target", "Seed", "Status", "mAP", "Validation mAP", "Epochs", "Time", "Grid")
 _NUMERIC = frozenset({"Seed", "mAP", "Validation mAP", "Epochs", "Time"})

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ldstyle.benchmark.comparison import Difference, Entry, Results, best
 from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.statistics import CONFIDENCE
-from ldstyle.report.tables_cells import BASELINE, ORACLE, CellSet
+from ldstyle.report.order import BASELINE, ORACLE
+from ldstyle.report.tables_cells import CellSet
 from ldstyle.report.tables_values import count_seeds, plain, signed
 
 _TIE = "\u00a0"

@@ -11,7 +11,7 @@ from ldstyle.benchmark.paper import TABLE_8, TABLES_BY_TARGET
 from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.statistics import holm
 from ldstyle.report.items import Absent, Table, Value
-from ldstyle.report.tables_cells import split_rank
+from ldstyle.report.order import split_rank
 from ldstyle.report.tables_scores import BOLD, explain_pairs
 from ldstyle.report.tables_values import (
     DASH,

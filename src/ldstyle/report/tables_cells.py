@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from ldstyle.benchmark.ablations import ABLATIONS
 from ldstyle.benchmark.comparison import Entry, Results, best
-from ldstyle.benchmark.methods import METHODS, TITLES, WITH_SWAD
+from ldstyle.benchmark.methods import TITLES, WITH_SWAD
 from ldstyle.benchmark.paper import TABLES_BY_TARGET
 from ldstyle.benchmark.records import CellResult
-from ldstyle.benchmark.sensitivity import SWEEPS
 from ldstyle.report.items import Absent
+from ldstyle.report.order import ORACLE, group, is_main, method_rank, split_rank
 from ldstyle.report.tables_values import count_seeds
 
-BASELINE = "erm"
-ORACLE = "oracle"
 PARTS = {"test": "test part", "all": "whole target"}
 """Parts of the target that are reported on: the paper's number, and all images of it."""
-
-_EDITED = {ablation.name for ablation in ABLATIONS if ablation.edit}
-_SWEPT = tuple(f"{sweep.base}~{sweep.name}=" for sweep in SWEEPS)
 
 
 class CellSet:
@@ -105,31 +98,6 @@ class CellSet:
         if not self.cells:
             return Absent(slug, title, "No cell has such a score. Add methods with `ldstyle bench run --methods all`.")
         return Absent(slug, title, f"{reason} Run them with `ldstyle bench run`; `ldstyle bench status` shows how far.")
-
-
-def split_rank(split: str) -> list[tuple[int, str]]:
-    """Return where a split stands: ``s2`` before ``s10``."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", split)]
-
-
-def is_main(method: str) -> bool:
-    """Whether a method is a row of the benchmark, and not an ablation or a point of a sweep, which have their own."""
-    return method not in _EDITED and not method.startswith(_SWEPT)
-
-
-def method_rank(method: str) -> tuple[int, int, str]:
-    """Return where a method stands: as in the paper, ``+swad`` after the plain rows, the oracle last."""
-    plain = method.removesuffix(WITH_SWAD)
-    known = METHODS.index(plain) if plain in METHODS else len(METHODS)
-    return group(method), known + len(METHODS) * method.endswith(WITH_SWAD), method
-
-
-def group(method: str) -> int:
-    """Return 0 for plain and global methods, 1 for label-decoupled ones, 2 for the user's own, 3 for the oracle."""
-    plain = method.removesuffix(WITH_SWAD)
-    if plain == ORACLE:
-        return 3
-    return 2 if plain not in METHODS else int(plain.startswith("ld-"))
 
 
 def rules(methods: Sequence[str]) -> tuple[int, ...]:

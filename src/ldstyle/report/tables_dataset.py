@@ -11,7 +11,7 @@ from ldstyle.data.catalog import read_domains
 from ldstyle.data.table1 import PAPER_TABLE_1, Statistics, count
 from ldstyle.data.tables import SceneTable
 from ldstyle.report.items import Absent, Table, Value
-from ldstyle.report.tables_cells import split_rank
+from ldstyle.report.order import split_rank
 from ldstyle.report.tables_values import DASH, number
 
 SLUG = "dataset"

@@ -8,7 +8,8 @@ from dataclasses import replace
 from ldstyle.benchmark.comparison import Difference, Entry
 from ldstyle.benchmark.statistics import holm
 from ldstyle.report.items import Absent, Table, Value
-from ldstyle.report.tables_cells import BASELINE, ORACLE, PARTS, CellSet, competing, group, rules
+from ldstyle.report.order import BASELINE, ORACLE, global_twin, group
+from ldstyle.report.tables_cells import PARTS, CellSet, competing, rules
 from ldstyle.report.tables_scores import explain_pairs
 from ldstyle.report.tables_values import (
     DASH,
@@ -35,12 +36,13 @@ def twin_table(cells: CellSet, *, part: str) -> Table | Absent:
     """Return the paired differences of label-decoupled methods to the same operator applied to whole images."""
     slug, title = f"twins-{part}", f"Label-decoupled against global, {PARTS[part]}"
     decoupled = [method for method in cells.methods if group(method) == 1]
-    baselines = {method: twin(method) for method in decoupled if twin(method) in cells.methods}
+    twins = {method: str(global_twin(method)) for method in decoupled}
+    baselines = {method: twin for method, twin in twins.items() if twin in cells.methods}
     if not decoupled:
         reason = "There is no label-decoupled method. Add some with `ldstyle bench run --methods ld`."
         return Absent(slug, title, reason)
     if not baselines:
-        wanted = " ".join(dict.fromkeys(map(twin, decoupled)))
+        wanted = " ".join(dict.fromkeys(twins.values()))
         reason = (
             f"The global methods to compare with are missing. Add them with `ldstyle bench run --methods {wanted}`."
         )
@@ -79,12 +81,6 @@ def oracle_table(cells: CellSet) -> Table | Absent:
         "Bold: the smallest gap of a column and all that tie with it as printed."
     )
     return Table(slug, title, caption, (cells.row_header, *headers, "95 % interval"), rows, rules(methods))
-
-
-def twin(method: str) -> str:
-    """Return the global method that a label-decoupled one makes of every label: ``ld-csu-gc`` has ``csu``."""
-    name, plus, ending = method.partition("+")
-    return name.removeprefix("ld-").removesuffix("-gc") + plus + ending
 
 
 def _paired_table(

@@ -10,7 +10,8 @@ from typing import Any
 from ldstyle.benchmark.comparison import Entry, Results
 from ldstyle.benchmark.records import CellResult
 from ldstyle.report.items import Absent, Table, Value
-from ldstyle.report.tables_cells import BASELINE, CellSet, rules
+from ldstyle.report.order import BASELINE
+from ldstyle.report.tables_cells import CellSet, rules
 from ldstyle.report.tables_values import DASH, of_entry, over_seeds, plain
 
 _UNITS = ((2 * 3600.0, 3600.0, "h"), (2 * 60.0, 60.0, "min"), (0.0, 1.0, "s"))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ldstyle.benchmark.comparison import Difference, Entry
 from ldstyle.benchmark.paper import TABLE_7, TABLES_BY_TARGET, SplitRow
 from ldstyle.report.items import Absent, Table, Value
-from ldstyle.report.tables_cells import BASELINE, ORACLE, PARTS, CellSet, competing, rules
+from ldstyle.report.order import BASELINE, ORACLE
+from ldstyle.report.tables_cells import PARTS, CellSet, competing, rules
 from ldstyle.report.tables_values import (
     DASH,
     Statistic,

@@ -12,7 +12,8 @@ from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.spaces import Choice, Integers, LogUniform, Parameter, Range, Subsets, Uniform
 from ldstyle.config import StyleConfig
 from ldstyle.report.items import Absent, Table, Value
-from ldstyle.report.tables_cells import ORACLE, CellSet, group
+from ldstyle.report.order import ORACLE, group
+from ldstyle.report.tables_cells import CellSet
 from ldstyle.report.tables_values import DASH, seeds_text
 from ldstyle.training.settings import config_from, flatten, merge
 

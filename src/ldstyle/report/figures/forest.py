@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ldstyle.benchmark.comparison import Difference
-from ldstyle.report.figures.runs import Runs, global_twin, split_title
+from ldstyle.report.figures.runs import Runs, split_title
 from ldstyle.report.figures.style import FAINT, INK, QUIET, Look, drawing, looks, new_figure, panels, shorten
 from ldstyle.report.items import Absent, Picture
+from ldstyle.report.order import global_twin
 
 SLUG, TITLE = "differences", "Paired differences"
 AVERAGE = "average"

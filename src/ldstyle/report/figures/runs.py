@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ldstyle.benchmark.ablations import ABLATIONS
 from ldstyle.benchmark.comparison import Results
-from ldstyle.benchmark.methods import METHODS, TITLES, WITH_SWAD
+from ldstyle.benchmark.methods import TITLES
 from ldstyle.benchmark.records import CellResult
+from ldstyle.report.order import is_main, method_rank, split_rank
 
 METRICS = "metrics.jsonl"
-_EDITED = frozenset(ablation.name for ablation in ABLATIONS if ablation.edit)
 
 
 class UnavailableError(Exception):
@@ -54,9 +53,9 @@ class Runs:
             # Ablations call the full method otherwise, and whichever ran first has named its record.
             replace(cell, title=TITLES.get(cell.method, cell.title))
             for cell in self.results
-            if "~" not in cell.method and cell.method not in _EDITED
+            if is_main(cell.method)
         ]
-        return tuple(sorted(cells, key=lambda cell: (method_rank(cell.method), _natural(cell.split), cell.seed)))
+        return tuple(sorted(cells, key=lambda cell: (method_rank(cell.method), split_rank(cell.split), cell.seed)))
 
     @cached_property
     def done(self) -> tuple[CellResult, ...]:
@@ -71,7 +70,7 @@ class Runs:
     @cached_property
     def splits(self) -> dict[str, str]:
         """Target of each split that has a finished cell."""
-        return dict(sorted({cell.split: cell.target for cell in self.done}.items(), key=lambda one: _natural(one[0])))
+        return dict(sorted({cell.split: cell.target for cell in self.done}.items(), key=lambda one: split_rank(one[0])))
 
     @cached_property
     def domains(self) -> tuple[str, ...]:
@@ -114,25 +113,3 @@ class Runs:
 def split_title(split: str, target: str) -> str:
     """Name a split by its target."""
     return f"{split}: target {target}"
-
-
-def global_twin(method: str) -> str | None:
-    """Return the global method that a label-decoupled one is compared with; ``None`` for other methods."""
-    base = method.removesuffix(WITH_SWAD)
-    if not base.startswith("ld-") or base not in METHODS:
-        return None
-    return base.removeprefix("ld-").removesuffix("-gc") + method.removeprefix(base)
-
-
-def method_rank(method: str) -> tuple[int, str]:
-    """Return what methods are sorted by: the built-in ones in the paper's order, then others by name."""
-    base = method.removesuffix(WITH_SWAD)
-    if base not in METHODS:
-        return len(METHODS), method
-    return METHODS.index(base), method
-
-
-def _natural(name: str) -> tuple[str, int, str]:
-    """Sort ``s10`` behind ``s9``."""
-    number = re.search(r"\d+$", name)
-    return (name[: number.start()], int(number[0]), "") if number else (name, -1, "")

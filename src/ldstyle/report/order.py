@@ -1,0 +1,48 @@
+"""Which methods are rows of the benchmark, and the order in which tables and figures show them."""
+
+from __future__ import annotations
+
+import re
+
+from ldstyle.benchmark.ablations import ABLATIONS
+from ldstyle.benchmark.methods import METHODS, WITH_SWAD
+from ldstyle.benchmark.sensitivity import SWEEPS
+
+BASELINE = "erm"
+ORACLE = "oracle"
+
+_EDITED = {ablation.name for ablation in ABLATIONS if ablation.edit}
+_SWEPT = tuple(f"{sweep.base}~{sweep.name}=" for sweep in SWEEPS)
+
+
+def split_rank(split: str) -> list[tuple[int, str]]:
+    """Return where a split stands: ``s2`` before ``s10``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", split)]
+
+
+def is_main(method: str) -> bool:
+    """Whether a method is a row of the benchmark, and not an ablation or a point of a sweep, which have their own."""
+    return method not in _EDITED and not method.startswith(_SWEPT)
+
+
+def method_rank(method: str) -> tuple[int, int, str]:
+    """Return where a method stands: as in the paper, ``+swad`` after the plain rows, the oracle last."""
+    plain = method.removesuffix(WITH_SWAD)
+    known = METHODS.index(plain) if plain in METHODS else len(METHODS)
+    return group(method), known + len(METHODS) * method.endswith(WITH_SWAD), method
+
+
+def group(method: str) -> int:
+    """Return 0 for plain and global methods, 1 for label-decoupled ones, 2 for the user's own, 3 for the oracle."""
+    plain = method.removesuffix(WITH_SWAD)
+    if plain == ORACLE:
+        return 3
+    return 2 if plain not in METHODS else int(plain.startswith("ld-"))
+
+
+def global_twin(method: str) -> str | None:
+    """Return the global method that a label-decoupled one is compared with; ``None`` for other methods."""
+    plain = method.removesuffix(WITH_SWAD)
+    if group(method) != 1:
+        return None
+    return plain.removeprefix("ld-").removesuffix("-gc") + method.removeprefix(plain)
