@@ -9,16 +9,17 @@ loop, peak extra memory in maps of the stage, and the cost of refreshing cached 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import timm
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 import ldstyle
 from ldstyle.config import (
@@ -45,6 +46,7 @@ from ldstyle.functional import (
     unit_mass,
 )
 from ldstyle.nouns import Moments, StyleContext
+from ldstyle.training.memory import keep_freed_memory
 
 LABELS = 6
 TOP_RATIO = 0.34
@@ -206,6 +208,13 @@ class Cost(NamedTuple):
     cpu: float
 
 
+def measure(step: Callable[[], None]) -> Cost:
+    """Return the cost of one call."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    step()
+    return Cost(time.perf_counter() - wall, time.process_time() - cpu)
+
+
 def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, Cost]:
     """Return the median cost of each step over interleaved rounds, after one round of warm-up.
 
@@ -216,10 +225,9 @@ def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, C
     for turn in range(rounds + 1):
         dice.shuffle(order)
         for name, step in order:
-            wall, cpu = time.perf_counter(), time.process_time()
-            step()
+            cost = measure(step)
             if turn:
-                times[name].append(Cost(time.perf_counter() - wall, time.process_time() - cpu))
+                times[name].append(cost)
     return {
         name: Cost(*(statistics.median(part) for part in zip(*values, strict=True))) for name, values in times.items()
     }
@@ -231,28 +239,38 @@ def ratio(cost: Cost, base: Cost) -> str:
 
 
 def peak_extra_bytes(step: Callable[[], None]) -> int:
-    """Return how far one call of ``step`` raises the resident memory of this process (Linux)."""
+    """Return the largest sum of tensors that one call of ``step`` holds at a time beyond those that were there."""
     step()
-    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-    before = _status("VmRSS")
-    step()
-    return _status("VmHWM") - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        step()
+    recorder = record.profiler
+    assert recorder is not None and recorder.kineto_results is not None
+    events = [event for event in recorder.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(itertools.accumulate(event.nbytes() for event in events))
 
 
-def _status(field: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
-
-
-def report_steps(name: str, batch: int, size: int, rounds: int) -> None:
-    """Print the ratios of whole training steps."""
+def report_steps(name: str, batch: int, size: int, rounds: int, methods: list[str] | None) -> None:
+    """Print the ratios of whole training steps, each to a plain step made directly before it."""
+    keep_freed_memory()  # as `fit` does
     images, context = draw_batch(batch, size)
     steps = {label: build_step(style, images, context, name) for label, style in variants().items()}
     steps["EFDMix (as published)"] = build_published_efdmix(images, context, name)
-    medians = interleave(steps, rounds)
+    plain = steps.pop("ERM")
+    steps = {label: steps[label] for label in methods or steps}
     print(f"\nTraining step, {name}, {size} px, B = {batch}, L = {LABELS}, modules after stages 1 and 2, all firing")
-    for label, cost in medians.items():
-        print(f"  {label:<24} {ratio(cost, medians['ERM'])}")
+    pairs: dict[str, list[Cost]] = {label: [] for label in steps}
+    order, dice = list(steps.items()), random.Random(0)
+    for turn in range(rounds + 1):
+        dice.shuffle(order)
+        for label, step in order:
+            base, cost = measure(plain), measure(step)
+            if turn:
+                pairs[label].append(Cost(cost.wall / base.wall, cost.cpu / base.cpu))
+    for label, ratios in pairs.items():
+        wall, cpu = (sorted(part) for part in zip(*ratios, strict=True))
+        middle = f"{statistics.median(wall):6.3f}  (processor time {statistics.median(cpu):.3f})"
+        print(f"  {label:<24} {middle}  from {wall[0]:.3f} to {wall[-1]:.3f}", flush=True)
 
 
 def report_modules(batch: int, shape: tuple[int, int, int], rounds: int) -> None:
@@ -271,6 +289,7 @@ def report_modules(batch: int, shape: tuple[int, int, int], rounds: int) -> None
 
 def report_refresh(name: str, batch: int, size: int, rounds: int) -> None:
     """Print what cached attention costs beside training itself."""
+    keep_freed_memory()
     images, context = draw_batch(batch, size)
     silent = {
         refresh: LabelDecoupledConfig(EFDMixConfig(), GradCamConfig(refresh=refresh), gate_prob=0.0)
@@ -299,6 +318,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small shapes, for a test of the script itself")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds per median")
     parser.add_argument("--only", choices=("modules", "refresh", "steps"), help="one of the three parts")
+    parser.add_argument("--methods", nargs="+", help="methods whose steps are measured; all by default")
     arguments = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads", flush=True)
     rounds = 1 if arguments.quick else arguments.rounds
@@ -307,7 +327,7 @@ def main() -> None:
     parts: dict[str, Callable[[], None]] = {
         "modules": lambda: report_modules(batch, shape, rounds),
         "refresh": lambda: report_refresh(name, batch, size, rounds),
-        "steps": lambda: report_steps(name, batch, size, rounds),
+        "steps": lambda: report_steps(name, batch, size, rounds, arguments.methods),
     }
     for part in [arguments.only] if arguments.only else parts:
         parts[part]()

@@ -18,11 +18,10 @@ def run(script, *arguments):
 
 def test_operators_prints_a_ratio_for_every_method_and_measure():
     printed = run("operators.py", "--quick")
-    ratios = dict(re.findall(r"^  (\S.*?) +([\d.]+)  \(processor time [\d.]+\)$", printed, flags=re.MULTILINE))
+    ratios = dict(re.findall(r"^  (\S.*?) +([\d.]+)  \(processor time [\d.]+\)", printed, flags=re.MULTILINE))
     operators = ("MixStyle", "EFDMix", "CSU")
     methods = [f"{head}{name}{tail}" for head, tail in (("", ""), ("LD-", ""), ("LD-", "-GC")) for name in operators]
     measures = ["naive loop / LD-MixStyle", "naive loop / LD-EFDMix", "sweep / forward + backward sweep"]
-    assert {"ERM", "EFDMix (as published)", *methods, *measures, "step with online refresh / without"} == set(ratios)
-    assert float(ratios["ERM"]) == 1
+    assert {"EFDMix (as published)", *methods, *measures, "step with online refresh / without"} == set(ratios)
     assert all(float(value) > 0 for value in ratios.values())
     assert len(re.findall(r"at L = 6,.*at L = 60", printed)) == 2

@@ -226,17 +226,13 @@ def test_changes_computed_again_equal_changes_kept(relu, monkeypatch):
 
     few, many = gradient(2, keep=True), gradient(12, keep=False)
     assert few.abs().max() > 0
-    # The same problem, group by group, so that each one fits; on weights, which unlike maps do not couple labels.
+    # The same problem, group by group, so that each one fits: the changes of the groups add up, and so do the slopes.
     case = make_case(11, labels=12, relu=relu, **sizes)
-    weights = leaf(LF.blend_weights(LF.unit_mass(case.attn, case.present), background=0.1)[0])
-    attn = LF.unit_mass(case.attn, case.present)
-    groups = tuple(matching._plan(attn, partner, case.lam, None, top_ratio=0.34))
-    total = torch.zeros_like(weights)
+    attn = leaf(LF.unit_mass(case.attn, case.present))
+    groups = tuple(matching._plan(attn.detach(), partner, case.lam, None, top_ratio=0.34))
+    total = torch.zeros_like(attn)
     for group in groups:
-        out = matching._BlendMatched.apply(case.feats, weights, (group,))
+        out = matching._BlendMatched.apply(case.feats, attn, 0.1, (group,))
         assert saved_changes(out) is not None
-        total += torch.autograd.grad(out, weights, case.feats.cos())[0]
-    again = matching._BlendMatched.apply(case.feats, weights, groups)
-    assert saved_changes(again) is None
-    assert torch.equal(torch.autograd.grad(again, weights, case.feats.cos())[0], total)
-    assert many.isfinite().all()
+        total += torch.autograd.grad(out, attn, case.feats.cos())[0]
+    torch.testing.assert_close(many, total)

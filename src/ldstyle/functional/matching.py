@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ldstyle.functional._blend import densities, parts
 from ldstyle.functional._checks import check_attn, check_feats, check_partner, check_shape
-from ldstyle.functional.decomposition import blend_weights
 from ldstyle.functional.sorting import sorted_values, stable_order
 
 
@@ -62,12 +62,11 @@ def mix_topk_values(
         raise ValueError(f"`top_ratio` must be in (0, 1]; got {top_ratio}.")
     if whole_map is not None:
         check_shape(whole_map, tuple(attn.shape[:2]), name="whole_map", meaning="(B, L)")
-    weights, _ = blend_weights(attn, background=background)
     if ranking is not None:
         check_shape(ranking, tuple(attn.shape), name="ranking", meaning="that of `attn`")
     places = (attn if ranking is None else ranking).detach()
     groups = tuple(_plan(places, partner, lam, whole_map, top_ratio=top_ratio))
-    mixed: Tensor = _BlendMatched.apply(feats, weights, groups)
+    mixed: Tensor = _BlendMatched.apply(feats, attn, background, groups)
     return mixed
 
 
@@ -82,7 +81,9 @@ def _plan(
     active = lam < 1
     # One ranking serves both sides of every pair; ascending places make the later sort stable by position.
     # Equal attention goes by place, on every device alike: a cached map may have fewer than K positive places.
-    ranked = stable_order(-attn.flatten(2))[..., :top].sort(dim=-1).values  # (B, L, K)
+    ranked = torch.empty(*attn.shape[:2], top, dtype=torch.int32, device=attn.device)  # (B, L, K)
+    for part in parts(batch):  # the indices of a full sort are as large as a feature map where labels are many
+        ranked[part] = stable_order(-attn[part].flatten(2))[..., :top].sort(dim=-1).values
     everywhere = torch.arange(places, device=attn.device)
     part = max(1, batch // 8)
     for full in (False, True):
@@ -95,7 +96,7 @@ def _plan(
                 if full:
                     own_places = partner_places = everywhere.expand(len(rows), places)
                 else:
-                    own_places, partner_places = ranked[own, label], ranked[theirs, label]
+                    own_places, partner_places = ranked[own, label].long(), ranked[theirs, label].long()
                 yield _Group(label, own, theirs, own_places, partner_places, share)
 
 
@@ -124,45 +125,60 @@ def _changes(feats: Tensor, group: _Group) -> Tensor:
 
 
 class _BlendMatched(torch.autograd.Function):
-    """F + Σ_l weight_l · change_l, where the changes are constants and only the weights learn.
+    """F + Σ_l w_l · change_l with the weights w of Eq. 3, where the changes are constants and only the weights learn.
 
     A function of its own keeps the memory independent of the number of labels: changes are kept for the backward pass
-    while they fit into one map and are computed again otherwise.
+    if they fit into one map and are computed again otherwise, and the weights are computed again from the attention.
     """
 
     @staticmethod
-    def forward(ctx: Any, feats: Tensor, weights: Tensor, groups: tuple[_Group, ...]) -> Tensor:
+    def forward(ctx: Any, feats: Tensor, attn: Tensor, background: float, groups: tuple[_Group, ...]) -> Tensor:
         check_feats(feats)
         flat = feats.detach().flatten(2)  # (B, C, HW)
         mixed = flat.clone()
-        kept: list[Tensor] | None = [] if ctx.needs_input_grad[1] else None
-        room = flat.numel()
+        scale = _scale(attn, background)
+        learns = ctx.needs_input_grad[1]
+        keep = learns and flat.shape[1] * sum(group.places.numel() for group in groups) <= flat.numel()
+        kept = []
         for group in groups:
             change = _changes(flat, group)  # (P, C, K)
-            room -= change.numel()
-            if kept is not None:
-                kept = [*kept, change] if room >= 0 else None
-            share = weights[group.rows, group.label].flatten(1).gather(1, group.places)  # (P, K)
+            if keep:
+                kept.append(change)
             field = flat.new_zeros(len(group.rows), *flat.shape[1:])
-            field.scatter_(2, group.places[:, None].expand_as(change), (change * share[:, None]).to(flat.dtype))
+            change = (change * _weights(attn, scale, group)[:, None]).to(flat.dtype)
+            field.scatter_(2, group.places[:, None].expand_as(change), change)
             mixed.index_add_(0, group.rows, field)
-        ctx.groups, ctx.kept, ctx.shape = groups, kept, weights.shape
-        ctx.weights_dtype = weights.dtype
-        ctx.save_for_backward(*(() if kept is not None or not ctx.needs_input_grad[1] else (feats,)))
+        ctx.groups, ctx.kept, ctx.background = groups, kept if keep else None, background
+        if learns:
+            ctx.save_for_backward(attn, *(() if keep else (feats,)))
         return mixed.view(feats.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         if not ctx.needs_input_grad[1]:
-            return grad, None, None
-        flat = None if ctx.kept is not None else ctx.saved_tensors[0].detach().flatten(2)
-        slopes = grad.flatten(2)
-        grad_weights = torch.zeros(ctx.shape, dtype=ctx.weights_dtype, device=grad.device).flatten(2)
+            return grad, None, None, None
+        attn, *rest = ctx.saved_tensors
+        flat = rest[0].detach().flatten(2) if rest else None
+        slopes, scale = grad.flatten(2), _scale(attn, ctx.background)
+        # Through w_l = D_l / Z every label's density takes part in every other's weight: `common` is that share.
+        grad_attn, common = torch.zeros_like(attn).flatten(2), torch.zeros_like(scale)
         for position, group in enumerate(ctx.groups):
             change = ctx.kept[position] if flat is None else _changes(flat, group)
             there = slopes[group.rows].gather(2, group.places[:, None].expand_as(change))
-            inner = (there * change).sum(dim=1).to(ctx.weights_dtype)  # (P, K)
-            grad_weights[group.rows, group.label] = torch.zeros_like(grad_weights[group.rows, group.label]).scatter_(
-                1, group.places, inner
-            )
-        return grad, grad_weights.view(ctx.shape), None
+            inner = (there * change).sum(dim=1).to(attn.dtype)  # (P, K)
+            spread = torch.zeros_like(scale[group.rows])
+            grad_attn[group.rows, group.label] = spread.scatter(1, group.places, inner)
+            common.index_add_(0, group.rows, spread.scatter_(1, group.places, inner * _weights(attn, scale, group)))
+        return grad, grad_attn.sub_(common[:, None]).mul_(scale[:, None]).view(attn.shape), None, None
+
+
+def _scale(attn: Tensor, background: float) -> Tensor:
+    """Return H·W / Z of Eq. 3, (B, HW), zero where nothing covers a place."""
+    total = torch.cat([densities(attn[part], background=background)[1] for part in parts(len(attn))]).flatten(1)
+    return (attn.shape[2] * attn.shape[3]) / torch.where(total > 0, total, torch.inf)
+
+
+def _weights(attn: Tensor, scale: Tensor, group: _Group) -> Tensor:
+    """Return the weights of Eq. 3 at a group's places, (P, K)."""
+    return (attn[group.rows, group.label].flatten(1) * scale[group.rows]).gather(1, group.places)

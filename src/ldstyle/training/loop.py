@@ -27,6 +27,7 @@ from ldstyle.training.distributed import Processes, launch
 from ldstyle.training.finish import finish
 from ldstyle.training.interruption import Interrupted, Interruption
 from ldstyle.training.loggers import open_logger
+from ldstyle.training.memory import keep_freed_memory
 from ldstyle.training.progress import Display, open_display
 from ldstyle.training.record import RunRecord
 from ldstyle.training.run_folder import METRICS, open_run, run_folder, sole_writer
@@ -63,6 +64,8 @@ def fit(config: RunConfig) -> RunRecord:
         return finished
     fabric = launch(config)
     first = fabric.global_rank == 0
+    if fabric.device.type == "cpu":
+        keep_freed_memory()
     with ExitStack() as stack:
         stack.enter_context(sole_writer(run_folder(config)) if first else nullcontext())
         display = stack.enter_context(open_display(quiet=config.quiet or not first))
