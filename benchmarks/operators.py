@@ -243,11 +243,10 @@ def peak_extra_bytes(step: Callable[[], None]) -> int:
     step()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         step()
-    recorder = record.profiler
-    assert recorder is not None and recorder.kineto_results is not None
-    events = [event for event in recorder.kineto_results.events() if event.name() == "[memory]"]
+    assert record.profiler is not None
+    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
-    return max(itertools.accumulate(event.nbytes() for event in events))
+    return int(max(itertools.accumulate(event.nbytes() for event in events)))
 
 
 def report_steps(name: str, batch: int, size: int, rounds: int, methods: list[str] | None) -> None:

@@ -96,14 +96,18 @@ class LLAMConfig:
     Attributes:
         temperature: Sharpness τ of the softmax; its logits are multiplied by it.
         diversity_weight: Weight w_div of the diversity loss (Eq. 5) in the objective (Eq. 13).
+        grounding_weight: Weight of a loss that is not the paper's: each label is to be told from the features under its
+            map, so that maps learn where labels are. The backbone is not trained by it. 0 switches it off.
     """
 
     temperature: float = 10.0
     diversity_weight: float = 0.1
+    grounding_weight: float = 0.0
 
     def __post_init__(self) -> None:
         _require(self.temperature > 0, "attention.temperature must be positive", self.temperature)
         _require(self.diversity_weight >= 0, "attention.diversity_weight must not be negative", self.diversity_weight)
+        _require(self.grounding_weight >= 0, "attention.grounding_weight must not be negative", self.grounding_weight)
 
 
 @dataclass(frozen=True)

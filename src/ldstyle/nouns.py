@@ -82,9 +82,12 @@ class StyledOutput:
         attention: Unit-mass attention in use per insertion point, (B, L, H, W), for logging; detached.
         diagnostics: Scalars by name (modules fired, clamped gains, ...) as 0-d tensors, so reading them is the
             caller's choice and costs no hidden synchronisation.
+        evidence: Label logits from the features under learned attention, (P, B, L) for P insertion points, where
+            attention is grounded; ``None`` elsewhere.
     """
 
     logits: Tensor
     diversity: Tensor
     attention: dict[str, Tensor] = field(default_factory=dict)
     diagnostics: dict[str, Tensor] = field(default_factory=dict)
+    evidence: Tensor | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import runpy
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -363,6 +364,18 @@ def test_processes_share_a_study_and_lose_no_finished_trial_when_one_is_killed(t
     assert len(set(drawn)) == 12
     if kind == "journal":
         assert len({trial.user_attrs[WORKER] for trial in trials if is_spent(trial)}) >= 2
+
+
+def test_a_worker_that_died_before_its_first_sign_of_life_does_not_hold_up_a_database(tmp_path):
+    url = f"sqlite:///{tmp_path / 'search.db'}"
+    config = cheap_search(tmp_path, storage=url)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a trial asked for sends no heartbeat is the point
+        open_study(config, shared_phase(config), open_storage(config.out, url)).ask()
+    search(config)
+    trials = trials_of(config)
+    assert trials[0].state is TrialState.FAIL
+    assert sum(map(is_spent, trials)) == 6
 
 
 def test_workers_that_open_a_new_database_together_all_get_it(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ldstyle import functional as LF
-from ldstyle.nouns import Moments
+from ldstyle.nouns import Moments, StyledOutput
 
 from . import oracles
 from .cases import OPERATORS, arrays, augment, calls, effective, make_case
@@ -227,3 +227,18 @@ def test_extra_memory_of_matching_does_not_grow_with_labels():
         kept = out.grad_fn.kept or [case.feats]
         held.append(sum(tensor.numel() for tensor in kept))
     assert max(held) <= case.feats.numel()
+
+
+def test_objective_weighs_the_evidence_of_every_insertion_point_alike():
+    case = make_case(15)
+    known = case.lam < 0.5
+    points = torch.stack([case.common, 2 * case.common])
+    plain = StyledOutput(case.common, torch.tensor(0.0))
+    grounded = StyledOutput(case.common, torch.tensor(0.0), evidence=points)
+
+    def loss(output, **settings):
+        return LF.objective(output, case.present, diversity_weight=0.0, known=known, **settings)
+
+    alone = [loss(StyledOutput(logits, torch.tensor(0.0))) for logits in points]
+    assert loss(grounded) == loss(plain)
+    assert loss(grounded, grounding_weight=0.5) == pytest.approx(loss(plain) + 0.25 * (alone[0] + alone[1]))

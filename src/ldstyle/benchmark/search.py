@@ -160,8 +160,9 @@ def work_off(
         objective = Objective(
             phase.settings, phase.space, config.folds, phase.budget, config.out, worker, score, config.keep_runs
         )
+        watched: set[int] = set()
         while not is_finished(study, phase):
-            reclaim(study, config.out if config.storage is None else None)
+            reclaim(study, config.out if config.storage is None else None, watched=watched)
             if not _wanted(study, phase):
                 time.sleep(POLL_SECONDS)
                 continue

@@ -20,6 +20,7 @@ import optuna
 from filelock import FileLock, Timeout
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, OperationalError
@@ -114,12 +115,13 @@ def is_alive(out: Path, worker: str) -> bool:
         return True
 
 
-def reclaim(study: optuna.Study, out: Path | None) -> int:
+def reclaim(study: optuna.Study, out: Path | None, *, watched: set[int] | None = None) -> int:
     """Fail the running trials of dead workers and queue their parameters again.
 
     Args:
         study: The study.
         out: Folder of a search with a journal; ``None`` goes by the heartbeats of a database.
+        watched: Running trials of a database that the caller has seen before; new ones are added.
 
     Returns:
         How many there were in a journal.
@@ -128,6 +130,7 @@ def reclaim(study: optuna.Study, out: Path | None) -> int:
         warnings.simplefilter("ignore", ExperimentalWarning)
         optuna.storages.fail_stale_trials(study)
     if out is None:
+        _watch(study, set() if watched is None else watched)
         return 0
     orphaned = [trial for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]) if _dead(trial, out)]
     count = 0
@@ -139,6 +142,20 @@ def reclaim(study: optuna.Study, out: Path | None) -> int:
         queue_again(study, trial)
         count += 1
     return count
+
+
+def _watch(study: optuna.Study, watched: set[int]) -> None:
+    """Give each running trial a heartbeat when it is first seen.
+
+    Optuna never calls a trial stale that has had none, and a worker can die between creating a trial and its first.
+    """
+    storage = study._storage  # as optuna.storages.fail_stale_trials, which has no public way to it either
+    if not isinstance(storage, BaseHeartbeat):
+        return
+    for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+        if trial.number not in watched:
+            watched.add(trial.number)
+            storage.record_heartbeat(trial._trial_id)
 
 
 def queue_again(study: optuna.Study, trial: FrozenTrial, *, died: bool = True) -> None:

@@ -28,7 +28,7 @@ class BlendAffine(torch.autograd.Function):
             rows, target = _rows(feats[part]), _rows(mixed[part])
             places = _places(attn[part], background, feats.dtype)[0]
             _field(places, gain[part], out=target)
-            target.mul_(rows).add_(rows)
+            torch.addcmul(rows, target, rows, out=target)
             _add_field(target, places, shift[part])
         return mixed
 
@@ -58,7 +58,7 @@ class BlendAffine(torch.autograd.Function):
             if grad_feats is not None:
                 target = _rows(grad_feats[part])
                 _field(places, gain[part], out=target)
-                target.mul_(slopes).add_(slopes)
+                torch.addcmul(slopes, target, slopes, out=target)
         return grad_feats, grad_attn, grad_gain, grad_shift, None
 
 

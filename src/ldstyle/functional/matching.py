@@ -82,8 +82,8 @@ def _plan(
     # One ranking serves both sides of every pair; ascending places make the later sort stable by position.
     # Equal attention goes by place, on every device alike: a cached map may have fewer than K positive places.
     ranked = torch.empty(*attn.shape[:2], top, dtype=torch.int32, device=attn.device)  # (B, L, K)
-    for part in parts(batch):  # the indices of a full sort are as large as a feature map where labels are many
-        ranked[part] = stable_order(-attn[part].flatten(2))[..., :top].sort(dim=-1).values
+    for some in parts(batch):  # the indices of a full sort are as large as a feature map where labels are many
+        ranked[some] = stable_order(-attn[some].flatten(2))[..., :top].sort(dim=-1).values
     everywhere = torch.arange(places, device=attn.device)
     part = max(1, batch // 8)
     for full in (False, True):

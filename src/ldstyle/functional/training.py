@@ -53,7 +53,14 @@ def blend_pathways(local: Tensor, global_: Tensor, weight: float | Tensor) -> Te
     return torch.lerp(global_, local, weight)
 
 
-def objective(output: StyledOutput, present: Tensor, *, diversity_weight: float, known: Tensor | None = None) -> Tensor:
+def objective(
+    output: StyledOutput,
+    present: Tensor,
+    *,
+    diversity_weight: float,
+    known: Tensor | None = None,
+    grounding_weight: float = 0.0,
+) -> Tensor:
     """Add the weighted diversity loss to the mean binary cross-entropy: BCE + w_div · L_div (Eq. 13).
 
     Args:
@@ -61,20 +68,32 @@ def objective(output: StyledOutput, present: Tensor, *, diversity_weight: float,
         present: Label presence, (B, L) bool.
         diversity_weight: Weight w_div of the diversity loss.
         known: True where the label is annotated, (B, L) bool; unknown labels take no part. ``None`` means all are.
+        grounding_weight: Weight of the cross-entropy of the evidence under learned attention, where there is any.
 
     Returns:
         Scalar loss.
     """
     batch, labels = output.logits.shape
     check_present(present, batch, labels)
-    present = present.to(output.logits.device, non_blocking=True)
-    logits = at_least_single(output.logits)
-    truth = present.to(logits.dtype)
-    if known is None:
-        loss = F.binary_cross_entropy_with_logits(logits, truth)
-    else:
+    if known is not None:
         check_shape(known, tuple(present.shape), name="known", meaning="(B, L)")
-        mask = known.to(logits.device, non_blocking=True)
-        per_label = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
-        loss = torch.where(mask, per_label, 0.0).sum() / mask.sum().clamp(min=1)
-    return loss if diversity_weight == 0 else loss + diversity_weight * output.diversity
+    loss = _cross_entropy(output.logits, present, known)
+    if diversity_weight != 0:
+        loss = loss + diversity_weight * output.diversity
+    if grounding_weight != 0 and output.evidence is not None:
+        points = len(output.evidence)
+        everywhere = None if known is None else known.repeat(points, 1)
+        grounding = _cross_entropy(output.evidence.flatten(0, 1), present.repeat(points, 1), everywhere)
+        loss = loss + grounding_weight * grounding
+    return loss
+
+
+def _cross_entropy(logits: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
+    """Average the binary cross-entropy over the known labels."""
+    logits = at_least_single(logits)
+    truth = present.to(logits.device, logits.dtype, non_blocking=True)
+    if known is None:
+        return F.binary_cross_entropy_with_logits(logits, truth)
+    mask = known.to(logits.device, non_blocking=True)
+    per_label = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
+    return torch.where(mask, per_label, 0.0).sum() / mask.sum().clamp(min=1)

@@ -60,12 +60,21 @@ class Batch:
 
 
 class Styled(NamedTuple):
-    """Result of a style module: the map, the maps in use, their diversity, and the number of clamped gains."""
+    """Result of a style module.
+
+    Attributes:
+        feats: The map.
+        attn: The attention in use.
+        diversity: Its diversity (Eq. 5).
+        clamped: Number of clamped gains.
+        evidence: Label logits from the features under learned attention, (B, L), where it is grounded.
+    """
 
     feats: Tensor
     attn: Tensor | None = None
     diversity: Tensor | None = None
     clamped: Tensor | None = None
+    evidence: Tensor | None = None
 
 
 class Region(NamedTuple):
@@ -94,7 +103,8 @@ class LabelDecoupledStyle(nn.Module):
         self.config = config
         self.llam: LLAM | None = None
         if isinstance(config.attention, LLAMConfig):
-            self.llam = LLAM(channels, num_labels, temperature=config.attention.temperature)
+            grounded = config.attention.grounding_weight > 0
+            self.llam = LLAM(channels, num_labels, temperature=config.attention.temperature, grounded=grounded)
         self.bank = StyleBank(num_labels, channels, size=config.bank_size) if config.bank_size else None
 
     def forward(
@@ -118,11 +128,12 @@ class LabelDecoupledStyle(nn.Module):
             return Styled(feats)
         region = self._attend(feats, batch, cached)
         attn = None if region is None else region.attn.detach()
-        diversity = None
+        diversity = evidence = None
         if self.llam is not None and region is not None:
             diversity = attention_diversity(region.attn, batch.present.to(feats.device, non_blocking=True))
+            evidence = None if self.llam.classify is None else self.llam.evidence(feats)
         if draws is None:
-            return Styled(feats, attn, diversity)
+            return Styled(feats, attn, diversity, evidence=evidence)
         share = self._local_share(batch.epoch, region)
         clamped = None
         if share > 0 and region is not None:
@@ -130,7 +141,7 @@ class LabelDecoupledStyle(nn.Module):
             mixed = self._blend(mixed, feats, share, region, batch, draws)
         else:
             mixed = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
-        return Styled(mixed, attn, diversity, clamped)
+        return Styled(mixed, attn, diversity, clamped, evidence)
 
     def restyle(self, feats: Tensor, region: Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
         """Restyle each label's region: the per-label path, which a subclass with an operator of its own overrides.

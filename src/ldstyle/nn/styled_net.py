@@ -315,4 +315,5 @@ def _collect(
     for point, result in zip(points, results, strict=True):
         if result.clamped is not None:
             diagnostics[f"clamped/{point.name}"] = result.clamped
-    return StyledOutput(logits, diversity, attention, diagnostics)
+    evidence = [result.evidence for result in results if result.evidence is not None]
+    return StyledOutput(logits, diversity, attention, diagnostics, torch.stack(evidence) if evidence else None)

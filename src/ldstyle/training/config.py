@@ -60,11 +60,14 @@ class BackboneConfig:
         weights: ``hub`` downloads timm's pretrained weights, ``none`` starts at random, ``efficientnet_lite0`` takes
             the weights of the extra ``pretrained``, which needs no network; anything else is a weights file.
         output_stride: Pixels per place of the last map, where the model can be built so; ``None`` keeps its own.
+        channels_last: Keep a place's channels side by side in memory while training, which is faster for networks of
+            depthwise convolutions on the CPU and for most on a GPU. Results differ by rounding.
     """
 
     name: str = "resnet50"
     weights: str = "hub"
     output_stride: int | None = None
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)

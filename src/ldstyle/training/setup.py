@@ -25,6 +25,9 @@ def build_net(config: RunConfig, data: SourceData, fabric: Fabric) -> nn.Module:
     num_labels = len(data.vocabulary)
     backbone = build_backbone(config.backbone, num_labels=num_labels, image_size=config.data.size, seed=config.seed)
     backbone = synchronize_batchnorm(backbone, config, fabric.device)
+    if config.backbone.channels_last:
+        # Images need no conversion: a convolution takes the order of its weights.
+        backbone = backbone.to(memory_format=torch.channels_last)
     if config.style is None:
         return backbone
     with torch.random.fork_rng(devices=[]):

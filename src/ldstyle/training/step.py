@@ -41,10 +41,11 @@ class StyledLoss(nn.Module):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
-        self.diversity_weight = 0.0
+        self.diversity_weight = self.grounding_weight = 0.0
         if isinstance(net, StyledNet) and isinstance(net.style, LabelDecoupledConfig):
             attention = net.style.attention
-            self.diversity_weight = attention.diversity_weight if isinstance(attention, LLAMConfig) else 0.0
+            if isinstance(attention, LLAMConfig):
+                self.diversity_weight, self.grounding_weight = attention.diversity_weight, attention.grounding_weight
 
     def forward(self, images: Tensor, truth: OnHost[Truth]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss (Eq. 13) and the scalars to log, for augmented images (B, 3, S, S)."""
@@ -54,7 +55,13 @@ class StyledLoss(nn.Module):
         else:
             logits = logits_of(self.net(images))
             output = StyledOutput(logits, logits.new_zeros(()))
-        loss = objective(output, context.present, diversity_weight=self.diversity_weight, known=known)
+        loss = objective(
+            output,
+            context.present,
+            diversity_weight=self.diversity_weight,
+            known=known,
+            grounding_weight=self.grounding_weight,
+        )
         return loss, {"loss": loss.detach(), **_scalars(output, learned=self.diversity_weight > 0)}
 
 
