@@ -57,6 +57,9 @@ def test_the_test_part_is_the_splits(run: Path) -> None:
     result = evaluate(run, domain=TARGET)
     assert (result["scores"]["test"]["n"], result["scores"]["all"]["n"]) == (3, 30)
     assert 0 < result["localization"]["mean"]["pointing_chance"] < 1
+    chance = {point: table["mean"]["pointing_chance"] for point, table in result["attention"].items()}
+    assert set(chance) == {"layer1", "layer2"}
+    assert all(0 < value < 1 for value in chance.values())
 
 
 def test_a_source_has_no_score_on_what_it_was_trained_on(run: Path) -> None:

@@ -1,4 +1,4 @@
-"""How large the benchmark is: the paper's, one for a processor, one for a first look, and one that takes seconds."""
+"""How large the benchmark is: the paper's, two for a processor, one for a first look, and one that takes seconds."""
 
 from __future__ import annotations
 
@@ -41,6 +41,22 @@ _PRESETS = (
         pixels=128,
     ),
     Preset(
+        "study",  # as short as it can be with every epoch after the first label-decoupled
+        settings={
+            "data": {"size": 112},
+            "backbone": {
+                "name": "tf_efficientnet_lite0",
+                "weights": "efficientnet_lite0",
+                "output_stride": 16,
+                "channels_last": True,
+            },
+            "optimizer": {"epochs": 5, "steps_per_epoch": 32},
+        },
+        schedule={"style": {"warmup_epochs": 1, "attention": {"refresh_every": 2}}},
+        scenes=600,
+        pixels=128,
+    ),
+    Preset(
         "demo",
         settings={
             "data": {"size": 96},
@@ -67,7 +83,8 @@ _PRESETS = (
     ),
 )
 PRESETS = {preset.name: preset for preset in _PRESETS}
-"""``paper``: ResNet-50 at 224 px. ``small``: EfficientNet-Lite0 at 128 px. ``demo``: a minute. ``smoke``: seconds."""
+"""``paper``: ResNet-50 at 224 px. ``small``: EfficientNet-Lite0 at 128 px. ``study``: the same at 112 px, minutes on a
+processor. ``demo``: a minute. ``smoke``: seconds."""
 
 
 def load_preset(name: str) -> Preset:

@@ -151,6 +151,7 @@ def _record(
         "splits": {**run.splits, report["domain"]: report["split_digest"]},
         "vocabulary": list(run.vocabulary),
         "localization": report["localization"],
+        "attention": report["attention"],
         "config": run.config,
         "place": asdict(place),
         "versions": run.versions,

@@ -61,6 +61,36 @@ def localization_table(cells: CellSet) -> Table | Absent:
     return Table(slug, title, caption, (cells.row_header, *columns), tuple(rows), tuple(breaks))
 
 
+def attention_table(cells: CellSet) -> Table | Absent:
+    """Return how well learned attention on the target finds the labels that are there, by insertion point."""
+    slug, title = "attention", "Does learned attention find the labels?"
+    if cells.is_empty:
+        return cells.nothing(slug, title)
+    metrics = ("pointing", "pointing_chance", "iou", "iou_chance")
+    rows: list[tuple[Value, ...]] = []
+    for split in cells.splits:
+        here = cells.on(split)
+        for method in here.methods:
+            learned = [cell for cell in here.cells if cell.method == method and cell.record.get("attention")]
+            for point in learned[0].record["attention"] if learned else ():
+                observed = [
+                    Observation(c.method, c.split, c.seed, c.status, {"test": c.record["attention"][point]["mean"]})
+                    for c in learned
+                ]
+                entries = {name: Results(observed).entry(method, metric=name) for name in metrics}
+                found = [of_entry(entry, deviation=not name.endswith("chance")) for name, entry in entries.items()]
+                rows.append((Value(here.titles[method]), Value(learned[0].target), Value(point), *found))
+    if not rows:
+        return Absent(slug, title, "No target has masks to compare with, or no method has learned attention.")
+    caption = (
+        "Learned attention on up to 256 images of the target, given the labels that are there, against the labels' "
+        "masks, in percent, means over labels; beside each what a map of equal values reaches. "
+        f"{_capital(over_seeds(cells.results.seeds))}."
+    )
+    columns = ("target", "place", "pointing", "pointing (uniform)", "IoU", "IoU (uniform)")
+    return Table(slug, title, caption, (cells.row_header, *columns), tuple(rows), ())
+
+
 def cost_table(cells: CellSet) -> Table | Absent:
     """Return what training a method cost: time, time per epoch, both relative to ERM, and memory."""
     slug, title = "cost", "Cost of training"

@@ -39,12 +39,23 @@ def localize_attention(
     if net.cams is not None:
         rows = _spread(data.train) if net.cams.ready else np.empty(0, dtype=np.int64)
         return {"cached": _summed(_cached(net, data.train, rows, batch_size))} if len(rows) else None
-    learned = {p.name: s for p, s in zip(net.points, net.styles, strict=True) if _has_llam(s)}
-    rows = _spread(data.validation)
+    return localize_learned(net, data.validation, augmentation, device=device, batch_size=batch_size)
+
+
+def localize_learned(
+    net: StyledNet, pool: Pool, augmentation: Augmentation, *, device: torch.device, batch_size: int
+) -> dict[str, Any] | None:
+    """Compare learned attention, given the labels that are there, with the masks of a domain.
+
+    Returns:
+        For each insertion point the table of each label and the means over labels; ``None`` without masks or attention.
+    """
+    learned = [p.name for p, s in zip(net.points, net.styles, strict=True) if _has_llam(s)]
+    rows = _spread(pool)
     if not learned or not len(rows):
         return None
-    tables = {name: Localization(data.vocabulary) for name in learned}
-    for batch in _batches(data.validation, rows, batch_size):
+    tables = {name: Localization(pool.vocabulary) for name in learned}
+    for batch in _batches(pool, rows, batch_size):
         images = augmentation.normalise(batch.images.to(device))
         for name, attn in learned_maps(net, images, batch.present.to(device)).items():
             assert batch.masks is not None

@@ -17,7 +17,8 @@ from ldstyle.data.pool import Pool
 from ldstyle.data.splits import split_domain
 from ldstyle.data.tables import Progress, SceneTable
 from ldstyle.training.atomic import replace_text
-from ldstyle.training.attention_maps import localize_predictions
+from ldstyle.training.attention_file import ATTENTION, load_attention
+from ldstyle.training.attention_maps import localize_learned, localize_predictions
 from ldstyle.training.config import RunConfig
 from ldstyle.training.finish import write_predictions
 from ldstyle.training.model_file import LoadedModel, load_model
@@ -61,6 +62,12 @@ def evaluate(
     backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
     predictions = predict(backbone, pool, augmentation, fabric, batch_size=batch_size)
     whole = None if domain in config.data.sources else _scores(predictions, np.arange(len(pool)), model)
+    device = fabric.device
+    localization = localize_predictions(backbone, pool, augmentation, device=device, batch_size=batch_size)
+    attention = None
+    if (folder / ATTENTION).is_file():
+        styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(device)
+        attention = localize_learned(styled, pool, augmentation, device=device, batch_size=batch_size)
     result = {
         "schema": SCHEMA,
         "domain": domain,
@@ -68,7 +75,8 @@ def evaluate(
         "scores": {"test": _scores(predictions, split.test, model), "all": whole},
         "vocabulary": list(model.vocabulary),
         "thresholds": dict(zip(model.vocabulary, model.thresholds.tolist(), strict=True)),
-        "localization": localize_predictions(backbone, pool, augmentation, device=fabric.device, batch_size=batch_size),
+        "localization": localization,
+        "attention": attention,
     }
     write_predictions(folder / f"predictions-{domain}.safetensors", {"all": predictions})
     (folder / EVALUATIONS).mkdir(exist_ok=True)

@@ -13,6 +13,7 @@ from ldstyle.nn import attach
 from ldstyle.seeding import Streams, derive_seed
 from ldstyle.training.backbones import backbone_parameters, build_backbone, head_parameters
 from ldstyle.training.config import OptimizerConfig, RunConfig
+from ldstyle.training.dilated import hasten_dilated_convolutions
 from ldstyle.training.distributed import Processes, synchronize_batchnorm
 from ldstyle.training.sources import SourceData
 from ldstyle.training.state import TrainingState
@@ -25,6 +26,8 @@ def build_net(config: RunConfig, data: SourceData, fabric: Fabric) -> nn.Module:
     num_labels = len(data.vocabulary)
     backbone = build_backbone(config.backbone, num_labels=num_labels, image_size=config.data.size, seed=config.seed)
     backbone = synchronize_batchnorm(backbone, config, fabric.device)
+    if fabric.device.type == "cpu":
+        hasten_dilated_convolutions(backbone)
     if config.backbone.channels_last:
         # Images need no conversion: a convolution takes the order of its weights.
         backbone = backbone.to(memory_format=torch.channels_last)
