@@ -50,7 +50,8 @@ _PRESETS = (
                 "output_stride": 16,
                 "channels_last": True,
             },
-            "optimizer": {"epochs": 5, "steps_per_epoch": 32},
+            # The paper's learning rates are for a hundred epochs; these were better for ERM's source validation.
+            "optimizer": {"epochs": 5, "steps_per_epoch": 25, "backbone_lr": 1.5e-3, "head_lr": 5e-3},
         },
         schedule={"style": {"warmup_epochs": 1, "attention": {"refresh_every": 2}}},
         scenes=600,
