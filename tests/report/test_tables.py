@@ -236,7 +236,7 @@ def test_learned_attention_has_a_row_per_insertion_point(make_grid):
     grid.done("erm", "s1", 0, edits={"attention": None})
     for seed in range(2):
         grid.done("ld-efdmix", "s1", seed, edits={"attention": maps(0.5 + 0.1 * seed)})
-    table = by_slug(make_tables(grid.read()))["attention"]
+    table = by_slug(make_tables(grid.read()))["learned-attention"]
     assert [[value.text for value in row] for row in table.rows] == [
         ["LD-EFDMix", "harbour", point, "55.0 ± 7.1", "10.0", "20.0 ± 0.0", "5.0"] for point in ("layer1", "layer2")
     ]
@@ -251,7 +251,7 @@ def test_what_cannot_be_made_says_why(make_grid):
     assert "--methods csu" in reasons["twins-test"]
     assert "--methods oracle" in reasons["oracle-gap"]
     assert "No target has masks" in reasons["localization"]
-    assert "No target has masks" in reasons["attention"]
+    assert "No target has masks" in reasons["learned-attention"]
     assert "ldstyle bench ablations" in reasons["ablation"]
     assert "no data folder '/nowhere'" in reasons["dataset"]
     assert bold(made["split-s1-test"], "mAP") == [], "one alone is not the best"

@@ -63,7 +63,7 @@ def localization_table(cells: CellSet) -> Table | Absent:
 
 def attention_table(cells: CellSet) -> Table | Absent:
     """Return how well learned attention on the target finds the labels that are there, by insertion point."""
-    slug, title = "attention", "Does learned attention find the labels?"
+    slug, title = "learned-attention", "Does learned attention find the labels?"
     if cells.is_empty:
         return cells.nothing(slug, title)
     metrics = ("pointing", "pointing_chance", "iou", "iou_chance")
