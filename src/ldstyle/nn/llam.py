@@ -29,7 +29,8 @@ class LLAM(nn.Module):
 
     def forward(self, feats: Tensor, present: Tensor) -> Tensor:
         """Return unit-mass maps (B, L, H, W) for a map (B, C, H, W) and label presence (B, L)."""
-        return spatial_softmax(self._logits(feats), present, temperature=self.temperature)
+        logits = self.localize(self.act(self.reduce(feats)))
+        return spatial_softmax(logits, present, temperature=self.temperature)
 
     def evidence(self, feats: Tensor) -> Tensor:
         """Return label logits, (B, L), each from the features under its label's map, present or not.
@@ -48,7 +49,3 @@ class LLAM(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         return f"temperature={self.temperature:g}"
-
-    def _logits(self, feats: Tensor) -> Tensor:
-        logits: Tensor = self.localize(self.act(self.reduce(feats)))
-        return logits

@@ -1,7 +1,7 @@
 """Dilated depthwise convolutions at a usable speed on the CPU.
 
 Networks built with a smaller output stride have them in their last stages. The library under PyTorch has no fast
-gradient for their weights: in EfficientNet-Lite0 at output stride 16, three layers take a third of a training step.
+gradient for their weights: in EfficientNet-Lite0 at output stride 16, they take a quarter of a training step.
 """
 
 from __future__ import annotations

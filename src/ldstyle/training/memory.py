@@ -21,9 +21,12 @@ def keep_freed_memory() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-        version = ctypes.CDLL(None).gnu_get_libc_version
-    except (OSError, AttributeError):  # another C library: these numbers would mean something else there
+        library = ctypes.CDLL(None)
+        _ = (
+            library.gnu_get_libc_version
+        )  # another C library has none, and these numbers would mean something else there
+        mallopt = library.mallopt
+    except (OSError, AttributeError):
         return False
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
-    return bool(version) and mallopt(_M_MMAP_MAX, 0) == 1 and mallopt(_M_TRIM_THRESHOLD, -1) == 1
+    return bool(mallopt(_M_MMAP_MAX, 0) == 1 and mallopt(_M_TRIM_THRESHOLD, -1) == 1)
