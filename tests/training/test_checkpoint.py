@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from ldstyle.training.atomic import replace_file, replace_text
-from ldstyle.training.checkpoint import LAST, PREVIOUS, CheckpointWriter, load_checkpoint, save_checkpoint
+from ldstyle.training.checkpoint import LAST, PREVIOUS, SPARE, CheckpointWriter, load_checkpoint, save_checkpoint
 
 from .runs import same
 
@@ -128,6 +128,40 @@ def test_a_checkpoint_holds_the_state_of_the_moment_it_was_asked_for(tmp_path: P
         live["weights"]["a"].add_(5)  # type: ignore[index]  # as the next training step does
         live["text"].append("later")  # type: ignore[attr-defined]
     assert same(load_checkpoint(tmp_path), {"format": 1, **state(1)})
+
+
+def test_checkpoints_are_written_over_the_oldest_of_three_and_are_whole(tmp_path: Path) -> None:
+    def grown(number: int) -> dict[str, object]:
+        """Longer and shorter by turns, with tensors that come, go and change their shape and type."""
+        size = 200_000 // number
+        extra = {"b": torch.full((number,), number)} if number % 2 else {}
+        moments = [torch.zeros(number), torch.ones(3, dtype=torch.float64 if number > 3 else torch.float32)]
+        return {
+            "number": number,
+            "weights": {"a": torch.arange(float(size)), **extra},
+            "moments": moments[: 1 + number % 2],
+        }
+
+    files = set()
+    with CheckpointWriter(tmp_path) as writer:
+        for number in range(1, 8):
+            writer.save(grown(number))
+            writer.wait()
+            files.add((tmp_path / LAST).stat().st_ino)
+            assert same(load_checkpoint(tmp_path), {"format": 1, **grown(number)})
+            if number > 1:
+                assert same(torch.load(tmp_path / PREVIOUS, weights_only=True), {"format": 1, **grown(number - 1)})
+    assert len(files) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {LAST, PREVIOUS}
+
+
+def test_a_spare_left_by_a_killed_run_is_used_up(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, state(1))
+    (tmp_path / SPARE).write_bytes(b"x" * 2_000_000)
+    with CheckpointWriter(tmp_path) as writer:
+        writer.save(state(2))
+    assert same(load_checkpoint(tmp_path), {"format": 1, **state(2)})
+    assert {path.name for path in tmp_path.iterdir()} == {LAST, PREVIOUS}
 
 
 def test_a_failure_to_write_beside_training_is_raised_and_loses_nothing(tmp_path: Path) -> None:

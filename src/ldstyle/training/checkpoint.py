@@ -15,18 +15,21 @@ from ldstyle.training.atomic import replace_file
 
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
+SPARE = "spare.ckpt"
+"""The one before the previous, written over by the next; there only while a run trains, or after it was killed."""
 FORMAT = 1
 """Version of a checkpoint's content; one of another version is refused."""
 
 _log = logging.getLogger(__name__)
 
 
-def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
+def save_checkpoint(folder: Path, state: dict[str, Any], *, recycle: bool = False) -> Path:
     """Save the state of a run; the last checkpoint becomes the previous one once the new one is on disk.
 
     Args:
         folder: Folder of the run.
         state: Tensors and plain values, nested in dicts and lists.
+        recycle: Whether to keep what drops out as ``spare.ckpt``, for the next checkpoint to be written over.
 
     Returns:
         The path of the checkpoint.
@@ -35,7 +38,8 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
         OSError: It cannot be written; the checkpoints that are there stay as they are.
     """
     path = folder / LAST
-    replace_file(path, lambda file: torch.save({"format": FORMAT, **state}, file), keep=folder / PREVIOUS)
+    spare = folder / SPARE if recycle else None
+    replace_file(path, lambda file: torch.save({"format": FORMAT, **state}, file), keep=folder / PREVIOUS, spare=spare)
     return path
 
 
@@ -50,6 +54,7 @@ class CheckpointWriter:
         self._folder = folder
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[Path] | None = None
+        self._copy: dict[str, Any] = {}
 
     def save(self, state: dict[str, Any]) -> None:
         """Copy the state and have it written.
@@ -58,7 +63,8 @@ class CheckpointWriter:
             OSError: The one before it could not be written; the checkpoints that are there stay as they are.
         """
         self.wait()
-        self._pending = self._pool.submit(save_checkpoint, self._folder, _copied(state))
+        self._copy = _copied(state, self._copy)
+        self._pending = self._pool.submit(save_checkpoint, self._folder, self._copy, recycle=True)
 
     def wait(self) -> None:
         """Wait until what was to be saved is on disk; errors as in :meth:`save`."""
@@ -74,17 +80,22 @@ class CheckpointWriter:
             self.wait()
         finally:
             self._pool.shutdown()
+            (self._folder / SPARE).unlink(missing_ok=True)
 
 
-def _copied(value: Any) -> Any:
-    """Copy nested tensors to the host; the next training step changes the originals in place."""
+def _copied(value: Any, old: Any) -> Any:
+    """Copy nested tensors to the host, into an old copy where it fits; the next step changes the originals in place."""
     match value:
         case torch.Tensor():
+            if isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (value.shape, value.dtype):
+                return old.copy_(value.detach())
             return value.detach().to("cpu", copy=True)
         case dict():
-            return {key: _copied(item) for key, item in value.items()}
+            before = old if isinstance(old, dict) else {}
+            return {key: _copied(item, before.get(key)) for key, item in value.items()}
         case list() | tuple():
-            return type(value)(_copied(item) for item in value)
+            known = old if isinstance(old, list | tuple) else ()
+            return type(value)(_copied(*pair) for pair in zip(value, (*known, *(None for _ in value)), strict=False))
         case _:
             return value
 
