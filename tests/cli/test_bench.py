@@ -30,7 +30,7 @@ def options(tmp_path_factory):
     yield [
         *("--data", "synthetic", "--methods", "erm", str(bad), "oracle", "--splits", "s1", "--seeds", "1"),
         *("--preset", "smoke", "--workers", "1", "--threads", "1", "--results", str(folder / "results")),
-        *("--set", f"optimizer.epochs={EPOCHS}"),
+        *("--set", "keep_epochs=true", f"optimizer.epochs={EPOCHS}"),
     ]
     patch.undo()
 
@@ -93,6 +93,10 @@ def test_the_same_command_goes_on_where_it_was_cut(results, options, capsys):
     assert erm["scores"]["all"]["n"] > erm["scores"]["test"]["n"] == oracle["scores"]["test"]["n"]
     assert oracle["splits"].items() <= erm["splits"].items()
     assert not list(folder.glob(f"{ERM}/*.ckpt"))
+    for line in lines:
+        assert [row["epoch"] for row in line["epochs"]] == list(range(1, EPOCHS + 1))
+        assert line["epochs"][line["selected_epoch"] - 1]["scores"] == line["scores"]
+        assert not (folder / line["cell"] / "epochs").exists()
 
 
 def test_a_cell_run_again_gives_the_very_record_even_if_it_was_cut(results, capsys):

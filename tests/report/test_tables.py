@@ -242,6 +242,30 @@ def test_learned_attention_has_a_row_per_insertion_point(make_grid):
     ]
 
 
+def test_runs_that_kept_their_epochs_show_how_they_developed(make_grid):
+    def epoch(number, value):
+        mean = {"pointing": value, "pointing_chance": 0.2, "iou": value / 2, "iou_chance": 0.1}
+        tables = {"localization": {"mean": mean}, "attention": {"layer1": {"mean": mean}}}
+        return {"epoch": number, "scores": {"test": {"map": 0.9}, "all": {"map": value}}, **tables}
+
+    grid = make_grid()
+    grid.done("erm", "s1", 0)
+    assert "development" not in by_slug(make_tables(grid.read()))
+    for seed in range(2):
+        grid.done("ld-efdmix", "s1", seed, edits={"epochs": [epoch(1, 0.3 + 0.2 * seed), epoch(2, 0.6)]})
+    table = by_slug(make_tables(grid.read()))["development"]
+    assert table.columns == ("method", "target", "maps", "measure", "epoch 1", "epoch 2")
+    shown = [[value.text for value in row[2:]] for row in table.rows]
+    assert shown[0] == ["–", "mAP", "40.0", "60.0"]
+    hits = [
+        ["pointing", "40.0", "60.0"],
+        ["pointing (uniform)", "20.0", "20.0"],
+        ["IoU", "20.0", "30.0"],
+        ["IoU (uniform)", "10.0", "10.0"],
+    ]
+    assert shown[1:] == [[maps, *row] for maps in ("class activation", "layer1") for row in hits]
+
+
 def test_what_cannot_be_made_says_why(make_grid):
     grid = make_grid()
     grid.done("ld-csu", "s1", 0)

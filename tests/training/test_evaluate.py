@@ -73,6 +73,24 @@ def test_a_source_has_no_score_on_what_it_was_trained_on(run: Path) -> None:
     } | {"ap": {label: value and pytest.approx(value, abs=1e-6) for label, value in table["ap"].items()}}
 
 
+def test_kept_epochs_are_scored_as_the_run_itself(scenes: Path, tmp_path: Path) -> None:
+    config = tiny(scenes, tmp_path / "run", method="ld-efdmix", keep_epochs=True)
+    record = fit(config)
+    result = evaluate(tmp_path / "run", domain=TARGET)
+    assert [row["epoch"] for row in result["epochs"]] == [1, 2]
+    kept = result["epochs"][record.selected_epoch - 1]
+    assert {name: kept[name] for name in ("scores", "localization", "attention")} == {
+        name: result[name] for name in ("scores", "localization", "attention")
+    }
+    other = result["epochs"][2 - record.selected_epoch]
+    assert other["attention"] != result["attention"]
+    assert other["localization"] != result["localization"]
+    path = tmp_path / "run" / "epochs" / "001.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"001\.safetensors' must hold the weights of an epoch"):
+        evaluate(tmp_path / "run", domain=TARGET)
+
+
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"is not a finished run\. Finish it by `ldstyle train`"):
         evaluate(tmp_path, domain=TARGET)

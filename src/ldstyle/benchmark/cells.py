@@ -163,6 +163,7 @@ def _with_sources(settings: Settings, split: Split, *, seed: int, oracle: bool) 
 def _lasting(settings: Settings) -> Settings:
     """Leave out where a run is written and how it is shown: each machine may do that its own way."""
     kept = {key: value for key, value in settings.items() if key not in RUNTIME}
+    kept |= {"keep_epochs": True} if settings["keep_epochs"] else {}
     return {**kept, "data": {key: value for key, value in kept["data"].items() if f"data.{key}" not in RUNTIME}}
 
 

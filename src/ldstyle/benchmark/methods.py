@@ -44,7 +44,7 @@ GROUPS = {
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~=_-]*")
 """What a method may be called, since folders bear its name."""
 
-_NOT_A_METHODS = ("data", "out", "seed", "devices", "quiet", "checkpoint_minutes", "logger")
+_NOT_A_METHODS = ("data", "out", "seed", "devices", "quiet", "checkpoint_minutes", "keep_epochs", "logger")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import time
 import traceback
 from dataclasses import asdict, dataclass, field
@@ -109,6 +110,7 @@ def run_cell(cell: Cell, *, place: Place, folder: Path) -> dict[str, Any]:
     Returns:
         The record, as in ``result.json`` of the folder.
     """
+    from ldstyle.training.epoch_files import EPOCHS
     from ldstyle.training.evaluate import evaluate
     from ldstyle.training.loop import fit
     from ldstyle.training.settings import config_from, merge
@@ -129,6 +131,7 @@ def run_cell(cell: Cell, *, place: Place, folder: Path) -> dict[str, Any]:
         _write(folder / RESULT, record)
         # Nothing goes on from here, and the checkpoints of a grid would outweigh all the rest of it.
         (folder / "last.ckpt").unlink(missing_ok=True)
+        shutil.rmtree(folder / EPOCHS, ignore_errors=True)
     return record
 
 
@@ -152,6 +155,7 @@ def _record(
         "vocabulary": list(run.vocabulary),
         "localization": report["localization"],
         "attention": report["attention"],
+        "epochs": report["epochs"],
         "config": run.config,
         "place": asdict(place),
         "versions": run.versions,

@@ -32,7 +32,7 @@ from ldstyle.report.tables_cells import PARTS, CellSet
 from ldstyle.report.tables_complexity import complexity_table
 from ldstyle.report.tables_dataset import dataset_table
 from ldstyle.report.tables_differences import baseline_table, oracle_table, twin_table
-from ldstyle.report.tables_observed import attention_table, cost_table, localization_table
+from ldstyle.report.tables_observed import attention_table, cost_table, development_table, localization_table
 from ldstyle.report.tables_scores import label_paper_table, split_table, summary_table
 from ldstyle.report.tables_settings import search_space_table, selected_tables
 
@@ -61,5 +61,6 @@ def make_tables(results: Sequence[CellResult]) -> list[Table | Absent]:
         made.append(label_paper_table(cells, split))
     for part in PARTS:
         made += [baseline_table(cells, part=part), twin_table(cells, part=part)]
-    made += [oracle_table(cells), localization_table(cells), attention_table(cells), cost_table(cells)]
+    made += [oracle_table(cells), localization_table(cells), attention_table(cells)]
+    made += [development_table(cells), cost_table(cells)]
     return [table for table in made if table is not None]

@@ -12,10 +12,17 @@ from ldstyle.benchmark.records import CellResult
 from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.order import BASELINE
 from ldstyle.report.tables_cells import CellSet, rules
-from ldstyle.report.tables_values import DASH, of_entry, over_seeds, plain
+from ldstyle.report.tables_values import DASH, of_entry, over_seeds, plain, seeds_text
 
 _UNITS = ((2 * 3600.0, 3600.0, "h"), (2 * 60.0, 60.0, "min"), (0.0, 1.0, "s"))
 """From how many seconds on a column is in which unit."""
+
+_MEASURES = {
+    "pointing": "pointing",
+    "pointing_chance": "pointing (uniform)",
+    "iou": "IoU",
+    "iou_chance": "IoU (uniform)",
+}
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,49 @@ def attention_table(cells: CellSet) -> Table | Absent:
     )
     columns = ("target", "place", "pointing", "pointing (uniform)", "IoU", "IoU (uniform)")
     return Table(slug, title, caption, (cells.row_header, *columns), tuple(rows), ())
+
+
+def development_table(cells: CellSet) -> Table | None:
+    """Return how mAP on the target and the hits of all maps developed, if any run kept its epochs."""
+    kept = [cell for cell in cells.cells if cell.record.get("epochs")]
+    if not kept:
+        return None
+    last = max(row["epoch"] for cell in kept for row in cell.record["epochs"])
+    rows: list[tuple[Value, ...]] = []
+    for split in cells.splits:
+        for method in cells.on(split).methods:
+            mine = [cell for cell in kept if (cell.split, cell.method) == (split, method)]
+            for place, measure in dict.fromkeys(key for cell in mine for key in _developed(cell.record["epochs"][0])):
+                head = (Value(cells.titles[method]), Value(mine[0].target), Value(place), Value(measure))
+                found = [_at_epoch(mine, method, (place, measure), epoch) for epoch in range(1, last + 1)]
+                rows.append((*head, *found))
+    caption = (
+        "All images of the target, and up to 256 of them with masks, after each epoch: mAP, and the hits of class "
+        "activation maps and of learned attention, in percent; beside them what a map of equal values reaches. "
+        f"Means over {seeds_text(sorted({cell.seed for cell in kept}))}. Nothing was selected by it."
+    )
+    columns = ("target", "maps", "measure", *(f"epoch {epoch}" for epoch in range(1, last + 1)))
+    return Table("development", "How it developed", caption, ("method", *columns), tuple(rows), ())
+
+
+def _developed(row: Mapping[str, Any]) -> dict[tuple[str, str], float | None]:
+    """Return what is shown of an epoch, by maps and measure."""
+    shown: dict[tuple[str, str], float | None] = {(DASH, "mAP"): (row["scores"]["all"] or row["scores"]["test"])["map"]}
+    tables = {"class activation": row["localization"], **(row["attention"] or {})}
+    for place, table in tables.items():
+        for name, measure in _MEASURES.items() if table else ():
+            shown[place, measure] = table["mean"][name]
+    return shown
+
+
+def _at_epoch(cells: Sequence[CellResult], method: str, key: tuple[str, str], epoch: int) -> Value:
+    observed = [
+        Observation(c.method, c.split, c.seed, c.status, {"test": {"value": _developed(row).get(key)}})
+        for c in cells
+        for row in c.record["epochs"]
+        if row["epoch"] == epoch
+    ]
+    return of_entry(Results(observed).entry(method, metric="value"), deviation=False)
 
 
 def cost_table(cells: CellSet) -> Table | Absent:

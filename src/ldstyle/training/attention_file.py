@@ -51,13 +51,17 @@ def load_attention(folder: Path, backbone: nn.Module, config: RunConfig, *, num_
     size = (config.data.size, config.data.size)
     net = attach(backbone, config.style, stages=config.stages, num_labels=num_labels, image_size=size)
     try:
-        state = load_file(path)
-        for name, llam in learned_attention(net):
-            llam.load_state_dict({key: state[f"{name}/{key}"] for key in llam.state_dict()})
+        set_attention(net, load_file(path))
     except (SafetensorError, KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"'{path}' must hold the attention of this run; it cannot be used: {reason}.") from error
     return net.eval()
+
+
+def set_attention(net: StyledNet, state: Mapping[str, Tensor]) -> None:
+    """Load what :func:`attention_state` returned."""
+    for name, llam in learned_attention(net):
+        llam.load_state_dict({key: state[f"{name}/{key}"] for key in llam.state_dict()})
 
 
 def learned_attention(net: nn.Module) -> Iterator[tuple[str, LLAM]]:

@@ -149,6 +149,8 @@ class RunConfig:
         devices: Number of processes, one device each.
         precision: Precision as Lightning names it; statistics are computed in single precision either way.
         checkpoint_minutes: Minutes between checkpoints within an epoch; one is written after every epoch anyway.
+        keep_epochs: Keep the weights of every epoch, so that ``evaluate`` shows how scores on the target and attention
+            developed.
         logger: ``tensorboard``, ``csv``, ``mlflow``, ``wandb`` or ``none``.
         quiet: Show no progress.
     """
@@ -166,6 +168,7 @@ class RunConfig:
     devices: int = 1
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     checkpoint_minutes: float = 10.0
+    keep_epochs: bool = False
     logger: Literal["tensorboard", "csv", "mlflow", "wandb", "none"] = "tensorboard"
     quiet: bool = False
 
@@ -194,5 +197,5 @@ def _mixes_domains(style: StyleConfig | None) -> bool:
             return False
 
 
-RUNTIME = frozenset({"out", "checkpoint_minutes", "logger", "quiet", "data.cache_dir"})
+RUNTIME = frozenset({"out", "checkpoint_minutes", "keep_epochs", "logger", "quiet", "data.cache_dir"})
 """Settings that cannot change a result, so that a run may be continued with others."""

@@ -17,9 +17,10 @@ from ldstyle.data.pool import Pool
 from ldstyle.data.splits import split_domain
 from ldstyle.data.tables import Progress, SceneTable
 from ldstyle.training.atomic import replace_text
-from ldstyle.training.attention_file import ATTENTION, load_attention
+from ldstyle.training.attention_file import ATTENTION, load_attention, set_attention
 from ldstyle.training.attention_maps import localize_learned, localize_predictions
 from ldstyle.training.config import RunConfig
+from ldstyle.training.epoch_files import load_epochs
 from ldstyle.training.finish import write_predictions
 from ldstyle.training.model_file import LoadedModel, load_model
 from ldstyle.training.run_folder import CONFIG, is_done
@@ -46,7 +47,8 @@ def evaluate(
 
     Returns:
         What ``evaluations/DOMAIN.json`` holds: the scores on the domain's test part (the paper's number) and on all of
-        it. For a source domain, whose other parts were trained on, only the former.
+        it. For a source domain, whose other parts were trained on, only the former. If the run kept the weights of its
+        epochs, the same of each under ``epochs``.
     """
     folder = Path(run_dir).expanduser()
     if not is_done(folder):
@@ -61,23 +63,39 @@ def evaluate(
     augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
     backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
     predictions = predict(backbone, pool, augmentation, fabric, batch_size=batch_size)
-    whole = None if domain in config.data.sources else _scores(predictions, np.arange(len(pool)), model)
-    device = fabric.device
-    localization = localize_predictions(backbone, pool, augmentation, device=device, batch_size=batch_size)
-    attention = None
+    styled = None
     if (folder / ATTENTION).is_file():
-        styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(device)
-        attention = localize_learned(styled, pool, augmentation, device=device, batch_size=batch_size)
+        styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
+    parts = {"test": split.test, "all": None if domain in config.data.sources else np.arange(len(pool))}
+
+    def look(predictions: Predictions) -> dict[str, Any]:
+        """Say how the network as it is scores on the domain, and whether its maps find the labels."""
+        device = fabric.device
+        return {
+            "scores": {
+                part: None if rows is None else _scores(predictions, rows, model) for part, rows in parts.items()
+            },
+            "localization": localize_predictions(backbone, pool, augmentation, device=device, batch_size=batch_size),
+            "attention": None
+            if styled is None
+            else localize_learned(styled, pool, augmentation, device=device, batch_size=batch_size),
+        }
+
     result = {
         "schema": SCHEMA,
         "domain": domain,
         "split_digest": split.digest,
-        "scores": {"test": _scores(predictions, split.test, model), "all": whole},
         "vocabulary": list(model.vocabulary),
         "thresholds": dict(zip(model.vocabulary, model.thresholds.tolist(), strict=True)),
-        "localization": localization,
-        "attention": attention,
+        **look(predictions),
     }
+    result["epochs"] = []
+    for epoch, weights, attention in load_epochs(folder):  # last, since they replace the weights of the model
+        backbone.load_state_dict(weights)
+        if styled is not None:
+            set_attention(styled, attention)
+        row = look(predict(backbone, pool, augmentation, fabric, batch_size=batch_size))
+        result["epochs"].append({"epoch": epoch, **row})
     write_predictions(folder / f"predictions-{domain}.safetensors", {"all": predictions})
     (folder / EVALUATIONS).mkdir(exist_ok=True)
     replace_text(folder / EVALUATIONS / f"{domain}.json", json.dumps(result, indent=1) + "\n")

@@ -24,6 +24,7 @@ from ldstyle.training.backbones import preprocessing
 from ldstyle.training.checkpoint import CheckpointWriter, load_checkpoint
 from ldstyle.training.config import OptimizerConfig, RunConfig
 from ldstyle.training.distributed import Processes, launch
+from ldstyle.training.epoch_files import save_epoch
 from ldstyle.training.finish import finish
 from ldstyle.training.interruption import Interrupted, Interruption
 from ldstyle.training.loggers import open_logger
@@ -137,6 +138,8 @@ def _train(
         predictions = _validate(config, data, state, augmentation, fabric)
         if averaging and config.swad is not None and config.swad.evaluate_every is None:
             _close_segment(state, predictions)
+        if config.keep_epochs and processes.first:
+            save_epoch(folder, state.epoch, net, state.backbone)
         row = _judge(config, state, data, predictions, augmentation, processes)
         display.epoch(row)
         if logger is not None:
