@@ -39,8 +39,7 @@ def replace_file(
             if spare is not None and spare.exists():
                 spare.replace(partial)
             else:
-                partial.unlink(missing_ok=True)
-                partial.touch()
+                partial.write_bytes(b"")
             with partial.open("r+b") as file:
                 write(file)
                 file.truncate()
