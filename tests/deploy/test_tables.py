@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as parquet
 import pytest
 import torch
 
@@ -58,7 +59,6 @@ def test_json_lines_have_an_object_per_image():
 
 
 def test_parquet_has_the_columns_of_csv_in_full_precision():
-    parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(io.BytesIO(render(PREDICTIONS, "parquet", shift=SHIFT)))
     assert table.column_names == [
         "path",
@@ -75,7 +75,7 @@ def test_parquet_has_the_columns_of_csv_in_full_precision():
 def test_parquet_without_its_library_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        ValueError, match=r"needs the package pyarrow.*Run `pip install pyarrow`, or choose csv or jsonl"
+        ValueError, match=r"needs the package pyarrow.*Run `pip install 'ldstyle\[parquet\]'`, or choose csv or jsonl"
     ):
         check_format("parquet")
     check_format("csv")

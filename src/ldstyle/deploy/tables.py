@@ -114,6 +114,6 @@ def _arrow() -> tuple[Any, Any]:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise ValueError(
-            "Parquet needs the package pyarrow, which is not installed. Run `pip install pyarrow`, or choose csv or "
-            "jsonl."
+            "Parquet needs the package pyarrow, which is not installed. Run `pip install 'ldstyle[parquet]'`, or "
+            "choose csv or jsonl."
         ) from error
