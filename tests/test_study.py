@@ -14,7 +14,10 @@ RESULTS = ROOT / "results"
 PAGE = ROOT / "docs" / "study.md"
 MAIN = ("erm", "mixstyle", "efdmix", "csu", "ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc")
 ARCHIVES = ("erm", "efdmix", "ld-efdmix", "ld-efdmix-gc")
-TABLES = ("split-s3-all", "split-s1-all", "split-s2-all", "twins-all", "localization", "learned-attention", "cost")
+TABLES = (
+    *("split-s3-all", "split-s1-all", "split-s2-all", "twins-all", "differences-all"),
+    *("localization", "learned-attention", "development", "cost"),
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,14 @@ TABLES = ("split-s3-all", "split-s1-all", "split-s2-all", "twins-all", "localiza
 def test_every_cell_of_the_set_ups_is_recorded(methods, target, seeds):
     done = {(one.method, one.seed) for one in read_results(RESULTS) if one.target == target and one.status == "done"}
     assert {(method, seed) for method in methods for seed in range(seeds)} <= done
+
+
+def test_the_background_was_settled_on_cells_that_differ_in_nothing_else():
+    cells = {one.method: one for one in read_results(RESULTS / "background")}
+    for name in ("ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc"):
+        paper, confined = (cells[method].record["config"] for method in (name, f"{name}-confined"))
+        assert (paper["style"]["background"], confined["style"]["background"]) == ("paper", "confined")
+        assert paper["optimizer"] == confined["optimizer"]
 
 
 def test_records_hold_no_images_and_no_weights():

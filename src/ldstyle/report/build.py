@@ -40,7 +40,7 @@ TABLES, PICTURES = "tables", "figures"
 _LAYOUT: Mapping[str, Sequence[str]] = {
     "Results": ("summary-test", "differences", "summary-all", "split-*", "label-ap"),
     "How sure": ("differences-*", "twins-*", "oracle-gap"),
-    "Attention": ("localization", "localization-epochs", "attention"),
+    "Attention": ("localization", "learned-attention", "development", "localization-epochs", "attention"),
     "Styles": ("class-samples", "style-statistics", "operators"),
     "Training and its cost": ("training-curves", "cost", "cost-accuracy", "complexity"),
     "Ablations and sensitivity": ("ablation*", "sensitivity"),
