@@ -41,7 +41,7 @@ _PRESETS = (
         pixels=128,
     ),
     Preset(
-        "study",  # as short as it can be with plain training's source validation flat at its end
+        "study",  # as short as it can be with plain training's source validation nearly flat at its end
         settings={
             "data": {"size": 112},
             "backbone": {
