@@ -37,15 +37,14 @@ from ldstyle.config import (
 from ldstyle.functional import (
     blend_weights,
     effective_lambda,
-    label_moments,
     match_partners,
-    mix_moments,
-    mix_topk_values,
     objective,
-    recompose,
     unit_mass,
 )
-from ldstyle.nouns import Moments, StyleContext
+from ldstyle.nn.draws import Mixing, StyleDraws
+from ldstyle.nn.gradcam_bank import CachedMaps
+from ldstyle.nn.label_decoupled import Batch, LabelDecoupledStyle, Region
+from ldstyle.nouns import StyleContext
 from ldstyle.training.memory import keep_freed_memory
 
 LABELS = 6
@@ -165,39 +164,63 @@ def build_published_efdmix(images: Tensor, context: StyleContext, name: str) -> 
     return step
 
 
-def build_module(
-    batch: int, labels: int, shape: tuple[int, int, int], kind: str, *, learned: bool = True
-) -> Callable[[], None]:
-    """Return forward and backward of one operator alone on a map (C, H, W)."""
-    generator = torch.Generator().manual_seed(0)
-    feats = torch.rand(batch, *shape, generator=generator).requires_grad_()
-    present = torch.rand(batch, labels, generator=generator) < torch.tensor(
-        [LABEL_PRIORS[label % LABELS] for label in range(labels)]
-    )
-    attn = unit_mass(torch.rand(batch, labels, *shape[1:], generator=generator), present).requires_grad_(learned)
-    partner = match_partners(present, torch.arange(batch) % 2, torch.rand(batch, generator=generator))
-    lam = effective_lambda(torch.rand(batch, labels, generator=generator), present, partner)
-    background = background_share("paper", shape[1] * shape[2])
-    grad = torch.randn(batch, *shape, generator=generator)
+class Inputs:
+    """What one module at a stage of C×H×W is given, the same for any module."""
 
-    def ours_mixstyle() -> Tensor:
-        own = label_moments(feats.detach(), attn)
-        other = Moments(*(value.detach()[partner] for value in own))
-        return recompose(feats, attn, own, mix_moments(own, other, lam), background=background)
+    def __init__(self, batch: int, labels: int, shape: tuple[int, int, int]) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.feats = torch.rand(batch, *shape, generator=generator).requires_grad_()
+        present = torch.rand(batch, labels, generator=generator) < torch.tensor(
+            [LABEL_PRIORS[label % LABELS] for label in range(labels)]
+        )
+        domain = torch.arange(batch) % 2
+        partner = match_partners(present, domain, torch.rand(batch, generator=generator))
+        self.batch = Batch(present, domain, partner, partner, epoch=99)
+        self.lam = torch.rand(batch, labels, generator=generator)
+        self.draws = StyleDraws(Mixing(self.lam[:, :1]), Mixing(self.lam))
+        self.attn = unit_mass(torch.rand(batch, labels, *shape[1:], generator=generator), present).requires_grad_()
+        self.cached = CachedMaps(torch.rand(batch, labels, 7, 7, generator=generator).half(), present)
+        self.grad = torch.randn(batch, *shape, generator=generator)
 
-    def ours_efdmix() -> Tensor:
-        return mix_topk_values(feats, attn, partner, lam, top_ratio=TOP_RATIO, background=background)
+
+def build_path(kind: str, given: Inputs) -> Callable[[], None]:
+    """Return forward and backward of the per-label path alone, under given attention, ours or the naive one."""
+    feats, attn, partner = given.feats, given.attn, given.batch.partner
+    lam = effective_lambda(given.lam, given.batch.present, partner)
+    background = background_share("paper", feats.shape[2] * feats.shape[3])
+
+    def ours(operator: LabelOperator) -> Callable[[], Tensor]:
+        config = LabelDecoupledConfig(operator, LLAMConfig(), background="paper")
+        module = LabelDecoupledStyle(config, feats.shape[1], attn.shape[1])
+        return lambda: module.restyle(feats, Region(attn, None), given.batch, given.draws)[0]
 
     forward: dict[str, Callable[[], Tensor]] = {
-        "LD-MixStyle": ours_mixstyle,
-        "LD-EFDMix": ours_efdmix,
+        "LD-MixStyle": ours(MixStyleConfig()),
+        "LD-EFDMix": ours(EFDMixConfig(top_ratio=TOP_RATIO)),
         "naive LD-MixStyle": lambda: naive_mixstyle(feats, attn, partner, lam, background),
         "naive LD-EFDMix": lambda: naive_efdmix(feats, attn, partner, lam, background),
     }
 
     def step() -> None:
-        forward[kind]().backward(grad)
+        forward[kind]().backward(given.grad)
         feats.grad = attn.grad = None
+
+    return step
+
+
+def build_module(operator: LabelOperator, attention: LLAMConfig | GradCamConfig, given: Inputs) -> Callable[[], None]:
+    """Return forward and backward of a whole module: attention, its diversity loss and the per-label path."""
+    feats, labels = given.feats, given.attn.shape[1]
+    module = LabelDecoupledStyle(LabelDecoupledConfig(operator, attention), feats.shape[1], labels).train()
+
+    def step() -> None:
+        styled = module(feats, given.batch, given.draws, given.cached)
+        if styled.diversity is None:
+            styled.feats.backward(given.grad)
+        else:
+            torch.autograd.backward([styled.feats, styled.diversity], [given.grad, torch.tensor(0.1)])
+        feats.grad = None
+        module.zero_grad(set_to_none=True)
 
     return step
 
@@ -250,7 +273,9 @@ def peak_extra_bytes(step: Callable[[], None]) -> int:
     return int(max(itertools.accumulate(event.nbytes() for event in events)))
 
 
-def report_steps(name: str, batch: int, size: int, rounds: int, methods: list[str] | None) -> None:
+def report_steps(
+    name: str, batch: int, size: int, rounds: int, methods: list[str] | None, *, warm_up: int = WARM_UP
+) -> None:
     """Print the ratios of whole training steps, each to a plain step made directly before it."""
     keep_freed_memory()  # as `fit` does
     images, context = draw_batch(batch, size)
@@ -261,11 +286,11 @@ def report_steps(name: str, batch: int, size: int, rounds: int, methods: list[st
     print(f"\nTraining step, {name}, {size} px, B = {batch}, L = {LABELS}, modules after stages 1 and 2, all firing")
     pairs: dict[str, list[Cost]] = {label: [] for label in steps}
     order, dice = list(steps.items()), random.Random(0)
-    for turn in range(rounds + WARM_UP):
+    for turn in range(rounds + warm_up):
         dice.shuffle(order)
         for label, step in order:
             base, cost = measure(plain), measure(step)
-            if turn >= WARM_UP:
+            if turn >= warm_up:
                 pairs[label].append(Cost(cost.wall / base.wall, cost.cpu / base.cpu))
     for label, ratios in pairs.items():
         wall, cpu = (sorted(part) for part in zip(*ratios, strict=True))
@@ -276,15 +301,21 @@ def report_steps(name: str, batch: int, size: int, rounds: int, methods: list[st
 def report_modules(batch: int, shape: tuple[int, int, int], rounds: int) -> None:
     """Print the speed-up over the naive loop and the peak memory of the modules alone."""
     kinds = ("LD-MixStyle", "naive LD-MixStyle", "LD-EFDMix", "naive LD-EFDMix")
-    medians = interleave({kind: build_module(batch, LABELS, shape, kind) for kind in kinds}, rounds)
-    print(f"\nModule alone, forward + backward, map {shape}, B = {batch}")
+    given = Inputs(batch, LABELS, shape)
+    medians = interleave({kind: build_path(kind, given) for kind in kinds}, rounds)
+    print(f"\nPer-label path alone, forward + backward, map {shape}, B = {batch}")
     for kind in ("LD-MixStyle", "LD-EFDMix"):
         print(f"  naive loop / {kind:<11} {ratio(medians['naive ' + kind], medians[kind])}")
-    map_bytes = 4 * batch * shape[0] * shape[1] * shape[2]
-    print("\nPeak extra memory of a module, in maps of its stage (output and gradients included)")
-    for kind in ("LD-MixStyle", "LD-EFDMix"):
-        peaks = [peak_extra_bytes(build_module(batch, labels, shape, kind)) / map_bytes for labels in (6, 60)]
-        print(f"  {kind:<24} {peaks[0]:6.2f} at L = 6, {peaks[1]:6.2f} at L = 60")
+    map_bytes = given.grad.numel() * given.grad.element_size()
+    print("\nPeak extra memory of a module with its attention, in maps of its stage (output and gradients included)")
+    operators: dict[str, LabelOperator] = {"MixStyle": MixStyleConfig(), "EFDMix": EFDMixConfig(top_ratio=TOP_RATIO)}
+    for suffix, attention in (("", LLAMConfig()), ("-GC", GradCamConfig())):
+        for name, operator in operators.items():
+            few, many = (
+                peak_extra_bytes(build_module(operator, attention, Inputs(batch, labels, shape))) / map_bytes
+                for labels in (6, 60)
+            )
+            print(f"  {'LD-' + name + suffix:<24} {few:6.2f} at L = 6, {many:6.2f} at L = 60", flush=True)
 
 
 def report_refresh(name: str, batch: int, size: int, rounds: int) -> None:
@@ -327,7 +358,9 @@ def main() -> None:
     parts: dict[str, Callable[[], None]] = {
         "modules": lambda: report_modules(batch, shape, rounds),
         "refresh": lambda: report_refresh(name, batch, size, rounds),
-        "steps": lambda: report_steps(name, batch, size, rounds, arguments.methods),
+        "steps": lambda: report_steps(
+            name, batch, size, rounds, arguments.methods, warm_up=1 if arguments.quick else WARM_UP
+        ),
     }
     for part in [arguments.only] if arguments.only else parts:
         parts[part]()

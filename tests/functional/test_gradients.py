@@ -8,6 +8,7 @@ from torch.autograd import gradcheck
 
 from ldstyle import functional as LF
 from ldstyle.functional import matching
+from ldstyle.functional.decomposition import pool_regions
 from ldstyle.nouns import Moments
 
 from .cases import OPERATORS, at_partner, effective, make_case
@@ -51,6 +52,29 @@ def test_attention_diversity_has_the_right_gradient(case):
 def test_label_moments_have_the_right_gradient(case, layout):
     attn = LF.unit_mass(case.attn, torch.ones_like(case.present))
     assert gradcheck(lambda f, a: tuple(LF.label_moments(f, a)), (leaf(case.feats, layout), leaf(attn)))
+
+
+@pytest.mark.parametrize("used", ["both", "mean", "std", "maps alone"])
+@layouts
+def test_maps_handed_on_for_the_blending_have_one_gradient_for_both_uses(case, layout, used):
+    feats = case.feats.contiguous(memory_format=layout)
+    slopes = torch.randn(case.feats.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def gradient(pool):
+        maps = leaf(LF.unit_mass(case.attn, case.present))
+        old, handed = pool(feats, maps)
+        fixed = Moments(*(value.detach() for value in old))
+        old = {
+            "both": old,
+            "mean": Moments(old.mean, fixed.std),
+            "std": Moments(fixed.mean, old.std),
+            "maps alone": fixed,
+        }[used]
+        new = Moments(old.mean + case.noise, fixed.std * 1.3)
+        LF.recompose(feats, handed, old, new, background=0.2).backward(slopes)
+        return maps.grad
+
+    torch.testing.assert_close(gradient(pool_regions), gradient(lambda f, a: (LF.label_moments(f, a), a)))
 
 
 @layouts

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from ldstyle.functional import spatial_softmax
 from ldstyle.nn import LLAM
 
 from .nets import seeded
@@ -77,3 +78,17 @@ def test_its_settings_are_shown(llam):
 def test_presence_must_be_bool(llam, batch):
     with pytest.raises(TypeError, match=r"`present` must be bool; got torch.float32. Use labels == 1"):
         llam(batch[0], batch[1].float())
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_values_and_gradients_are_those_of_the_convolutions_in_either_memory_order(llam, batch, layout):
+    feats, present = batch
+    found = []
+    for attend in (llam, lambda f, p: spatial_softmax(llam.localize(llam.reduce(f).relu()), p, temperature=7.0)):
+        leaf = feats.contiguous(memory_format=layout).requires_grad_()
+        attn = attend(leaf, present)
+        slopes = torch.autograd.grad(attn.square().sum(), [leaf, *llam.parameters()])
+        found.append([attn, *slopes])
+    assert found[0][1].stride() == feats.contiguous(memory_format=layout).stride()
+    for got, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(got, wanted)

@@ -33,15 +33,15 @@ class BlendAffine(torch.autograd.Function):
         return mixed
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of feature map, attention and coefficients."""
         feats, attn, gain, shift = ctx.saved_tensors
         needs_feats, needs_attn, needs_gain, needs_shift, _ = ctx.needs_input_grad
-        grad_feats = _empty_like(grad) if needs_feats else None
         grad_attn = torch.empty_like(attn) if needs_attn else None
         grad_gain = torch.empty_like(gain) if needs_gain else None
         grad_shift = torch.empty_like(shift) if needs_shift else None
-        for part in parts(len(feats)):
+        for part in parts(len(feats)) if needs_attn or needs_gain or needs_shift else ():
             slopes = _rows(grad[part])  # (P, HW, C)
             places, total = _places(attn[part], ctx.background, feats.dtype)
             if grad_shift is not None:
@@ -55,10 +55,16 @@ class BlendAffine(torch.autograd.Function):
                         shift[part], slopes.transpose(1, 2)
                     )
                     grad_attn[part] = _density_slopes(inner, places, total).view(grad_attn[part].shape)
-            if grad_feats is not None:
-                target = _rows(grad_feats[part])
-                _field(places, gain[part], out=target)
-                torch.addcmul(slopes, target, slopes, out=target)
+                    del inner
+                del products
+            del places, total  # before the next part makes its own
+        if not needs_feats:
+            return None, grad_attn, grad_gain, grad_shift, None
+        grad_feats = _empty_like(grad)  # last, when the products are gone
+        for part in parts(len(feats)):
+            slopes, target = _rows(grad[part]), _rows(grad_feats[part])
+            _field(_places(attn[part], ctx.background, feats.dtype)[0], gain[part], out=target)
+            torch.addcmul(slopes, target, slopes, out=target)
         return grad_feats, grad_attn, grad_gain, grad_shift, None
 
 
@@ -66,30 +72,44 @@ class PoolShifted(torch.autograd.Function):
     """Σ ā (F − c) and Σ ā (F − c)² for a constant map F and centres c.
 
     The shifted map is made in parts of the batch, here and again in the backward pass: memory that was just used is
-    ten times faster than a fresh map.
+    ten times faster than a fresh map. The maps are handed on for the blending to use, whose gradient then arrives here
+    and is added to in place: with many labels a second one would be a good part of a feature map. So nothing else may
+    use them.
     """
 
     @staticmethod
-    def forward(ctx: Any, flat: Tensor, attn: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, flat: Tensor, attn: Tensor, centre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Pool a map (B, C, HW) under maps (B, L, HW); centres are (B, C, 1), the results (B, L, C)."""
         ctx.save_for_backward(flat, attn, centre)
+        ctx.set_materialize_grads(False)
         offset, square = (attn.new_empty(*attn.shape[:2], flat.shape[1]) for _ in range(2))
         for part in parts(len(flat)):
             shifted = (flat[part] - centre[part]).transpose(1, 2)
             torch.bmm(attn[part], shifted, out=offset[part])
             torch.bmm(attn[part], shifted.square_(), out=square[part])
-        return offset, square
+            del shifted  # before the next part makes its own
+        return offset, square, attn
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_offset: Tensor, grad_square: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_offset: Tensor | None, grad_square: Tensor | None, grad_attn: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         """Return the gradient of the attention."""
+        if grad_offset is None and grad_square is None:
+            return None, grad_attn, None
         flat, attn, centre = ctx.saved_tensors
-        grad_attn = torch.empty_like(attn)
+        handed, grad_attn = grad_attn is not None, torch.empty_like(attn) if grad_attn is None else grad_attn
         for part in parts(len(flat)):
             shifted = flat[part] - centre[part]
-            slopes = torch.bmm(grad_offset[part], shifted)
-            grad_attn[part] = slopes.baddbmm_(grad_square[part], shifted.square_())
+            slopes = torch.zeros_like(attn[part]) if grad_offset is None else torch.bmm(grad_offset[part], shifted)
+            if grad_square is not None:
+                slopes.baddbmm_(grad_square[part], shifted.square_())
+            if handed:
+                grad_attn[part] += slopes
+            else:
+                grad_attn[part] = slopes
+            del shifted, slopes
         return None, grad_attn, None
 
 
@@ -111,7 +131,7 @@ def _places(attn: Tensor, background: float, dtype: torch.dtype) -> tuple[Tensor
     """Return the weights of Eq. 3, (P, L, HW), and Z, (P, 1, HW), infinite where nothing covers a place."""
     density, total = densities(attn, background=background)
     total = torch.where(total > 0, total, torch.inf)
-    return (density / total).flatten(2).to(dtype), total.flatten(2)
+    return density.div_(total).flatten(2).to(dtype), total.flatten(2)
 
 
 def _density_slopes(inner: Tensor, places: Tensor, total: Tensor) -> Tensor:

@@ -65,11 +65,14 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     batch, labels, _, _ = check_maps(attn)
     check_present(present, batch, labels)
     flat = at_least_single(attn).flatten(2)  # (B, L, HW)
-    square = flat.square().sum(dim=-1, keepdim=True)
-    # The root is taken of 1 where there is no mass, whose gradient would be infinite otherwise.
-    unit = flat / torch.where(square > 0, square, 1.0).sqrt()
     with torch.autocast(attn.device.type, enabled=False):
-        cosine = unit @ unit.transpose(1, 2)  # (B, L, L)
+        inner = flat @ flat.detach().transpose(1, 2)  # (B, L, L)
+    # Symmetric, so the other half of the gradient is added here, where it is small, not to another tensor of maps.
+    inner = inner + inner.transpose(1, 2) - inner.detach()
+    square = inner.diagonal(dim1=1, dim2=2)  # (B, L)
+    # The root is taken of 1 where there is no mass, whose gradient would be infinite otherwise.
+    norm = torch.where(square > 0, square, 1.0).sqrt()
+    cosine = inner / norm[:, :, None] / norm[:, None, :]
     both = (present[:, :, None] & present[:, None, :]).triu(diagonal=1)
     pairs = both.sum(dim=(1, 2))
     per_sample = torch.where(both, cosine, 0.0).sum(dim=(1, 2)) / pairs.clamp(min=1)

@@ -25,18 +25,27 @@ def label_moments(feats: Tensor, attn: Tensor, *, eps: float = 1e-6) -> Moments:
     Returns:
         Moments, (B, L, C). A label without mass has the channel mean and deviation √ε, both finite.
     """
+    return pool_regions(feats, attn, eps=eps)[0]
+
+
+def pool_regions(feats: Tensor, attn: Tensor, *, eps: float = 1e-6) -> tuple[Moments, Tensor]:
+    """Return the moments of :func:`label_moments`, and the maps for :func:`recompose`, and nothing else, to use.
+
+    Both then share one gradient as large as the maps instead of holding one each.
+    """
     check_attn(attn, feats)
     with torch.autocast(feats.device.type, enabled=False):
         flat = at_least_single(feats).flatten(2)  # (B, C, HW)
-        attn = attn.flatten(2).to(flat.dtype)  # (B, L, HW)
+        maps = attn.flatten(2).to(flat.dtype)  # (B, L, HW)
         centre = flat.mean(dim=2, keepdim=True)  # (B, C, 1)
         if flat.requires_grad and torch.is_grad_enabled():
             shifted = flat - centre
-            offset, square = attn @ shifted.transpose(1, 2), attn @ shifted.square().transpose(1, 2)  # (B, L, C)
+            offset, square = maps @ shifted.transpose(1, 2), maps @ shifted.square().transpose(1, 2)  # (B, L, C)
         else:
-            offset, square = PoolShifted.apply(flat, attn, centre)
+            offset, square, maps = PoolShifted.apply(flat, maps, centre)
+            attn = maps.view(attn.shape) if attn.dtype == maps.dtype else attn
         variance = square - offset.square()
-        return Moments(offset + centre.transpose(1, 2), (variance.clamp(min=0) + eps).sqrt())
+        return Moments(offset + centre.transpose(1, 2), (variance.clamp(min=0) + eps).sqrt()), attn
 
 
 def blend_weights(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:

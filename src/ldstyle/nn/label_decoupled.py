@@ -29,6 +29,7 @@ from ldstyle.functional import (
     recompose,
     warmup_weight,
 )
+from ldstyle.functional.decomposition import pool_regions
 from ldstyle.functional.global_styles import global_moments
 from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
@@ -179,7 +180,7 @@ class LabelDecoupledStyle(nn.Module):
                 attn, old, new = self._mixed_moments(feats, region, batch, lam, draws.choice)
             case CSULiteConfig(strength=strength), Perturbation(noise, common):
                 attn = _with_uniform(region, None if region.usable is None else batch.present & ~region.usable)
-                old = label_moments(feats.detach(), attn)
+                old, attn = pool_regions(feats.detach(), attn)
                 noise, common = (value.to(feats.device, non_blocking=True) for value in (noise, common))
                 new = perturb_moments(old, noise, common, strength=strength)
             case operator, draw:
@@ -250,7 +251,7 @@ class LabelDecoupledStyle(nn.Module):
             effective = torch.where(found, lam, effective)
             whole = None if whole is None or not (whole & ~found).any() else whole & ~found
         attn = _with_uniform(region, whole)
-        old = label_moments(detached, attn)
+        old, attn = pool_regions(detached, attn)
         partner = batch.partner.to(device, non_blocking=True)
         theirs = old if whole is None else label_moments(detached, region.attn.detach())
         other = Moments(*(value.detach()[partner] for value in theirs))

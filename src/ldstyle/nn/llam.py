@@ -29,7 +29,12 @@ class LLAM(nn.Module):
 
     def forward(self, feats: Tensor, present: Tensor) -> Tensor:
         """Return unit-mass maps (B, L, H, W) for a map (B, C, H, W) and label presence (B, L)."""
-        logits = self.localize(self.act(self.reduce(feats)))
+        if feats.device.type == "cpu" and feats.stride(1) != 1:
+            # The processor's convolution would re-order the map first, into up to two copies in the backward pass.
+            flat = _product(self.localize, self.act(_product(self.reduce, feats.flatten(2))))
+            logits = flat.view(len(flat), -1, *feats.shape[2:])
+        else:
+            logits = self.localize(self.act(self.reduce(feats)))
         return spatial_softmax(logits, present, temperature=self.temperature)
 
     def evidence(self, feats: Tensor) -> Tensor:
@@ -49,3 +54,9 @@ class LLAM(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         return f"temperature={self.temperature:g}"
+
+
+def _product(conv: nn.Conv2d, flat: Tensor) -> Tensor:
+    """Apply a 1×1 convolution to a map (B, C, HW)."""
+    assert conv.bias is not None
+    return torch.baddbmm(conv.bias[:, None], conv.weight.flatten(1).expand(len(flat), -1, -1), flat)
