@@ -80,8 +80,7 @@ class PoolShifted(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, flat: Tensor, attn: Tensor, centre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Pool a map (B, C, HW) under maps (B, L, HW); centres are (B, C, 1), the results (B, L, C)."""
-        ctx.save_for_backward(flat, attn, centre)
-        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(flat, centre)
         offset, square = (attn.new_empty(*attn.shape[:2], flat.shape[1]) for _ in range(2))
         for part in parts(len(flat)):
             shifted = (flat[part] - centre[part]).transpose(1, 2)
@@ -92,23 +91,13 @@ class PoolShifted(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(
-        ctx: Any, grad_offset: Tensor | None, grad_square: Tensor | None, grad_attn: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_offset: Tensor, grad_square: Tensor, grad_attn: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of the attention."""
-        if grad_offset is None and grad_square is None:
-            return None, grad_attn, None
-        flat, attn, centre = ctx.saved_tensors
-        handed, grad_attn = grad_attn is not None, torch.empty_like(attn) if grad_attn is None else grad_attn
+        flat, centre = ctx.saved_tensors
         for part in parts(len(flat)):
             shifted = flat[part] - centre[part]
-            slopes = torch.zeros_like(attn[part]) if grad_offset is None else torch.bmm(grad_offset[part], shifted)
-            if grad_square is not None:
-                slopes.baddbmm_(grad_square[part], shifted.square_())
-            if handed:
-                grad_attn[part] += slopes
-            else:
-                grad_attn[part] = slopes
+            slopes = torch.bmm(grad_offset[part], shifted)
+            grad_attn[part] += slopes.baddbmm_(grad_square[part], shifted.square_())
             del shifted, slopes
         return None, grad_attn, None
 
