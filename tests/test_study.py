@@ -16,7 +16,7 @@ MAIN = ("erm", "mixstyle", "efdmix", "csu", "ld-mixstyle", "ld-efdmix", "ld-csu"
 ARCHIVES = ("erm", "efdmix", "ld-efdmix", "ld-efdmix-gc")
 TABLES = (
     *("split-s3-all", "split-s1-all", "split-s2-all", "twins-all", "differences-all"),
-    *("localization", "learned-attention", "development", "cost"),
+    *("localization", "learned-attention", "development"),
 )
 
 
@@ -28,12 +28,34 @@ def test_every_cell_of_the_set_ups_is_recorded(methods, target, seeds):
     assert {(method, seed) for method in methods for seed in range(seeds)} <= done
 
 
+def records(folder):
+    return {one.cell: one.record for one in read_results(folder)}
+
+
 def test_the_background_was_settled_on_cells_that_differ_in_nothing_else():
-    cells = {one.method: one for one in read_results(RESULTS / "background")}
+    papers, others = records(RESULTS), records(RESULTS / "background")
     for name in ("ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc"):
-        paper, confined = (cells[method].record["config"] for method in (name, f"{name}-confined"))
-        assert (paper["style"]["background"], confined["style"]["background"]) == ("paper", "confined")
-        assert paper["optimizer"] == confined["optimizer"]
+        paper = papers[f"study-{name}-s3-seed0"]["config"]
+        confined = others[f"study-{name}-confined-s3-seed0"]["config"]
+        assert (paper["style"].pop("background"), confined["style"].pop("background")) == ("paper", "confined")
+        for part in ("style", "optimizer", "data", "backbone", "seed"):
+            assert paper[part] == confined[part]
+
+
+def test_the_page_says_how_far_a_cell_moves_by_rounding_alone():
+    first, second = records(RESULTS / "rounding"), records(RESULTS)
+    assert len(first) == 13
+    moved = []
+    for cell, record in first.items():
+        other = second[cell]
+        for part in ("style", "optimizer", "data", "backbone", "seed"):
+            assert record["config"][part] == other["config"][part]
+        moved.append(100 * (other["scores"]["all"]["map"] - record["scores"]["all"]["map"]))
+    spread = (sum(move**2 for move in moved) / len(moved) / 2) ** 0.5
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    mean, largest = sum(map(abs, moved)) / len(moved), max(map(abs, moved))
+    assert f"moves by {mean:.1f} points on average and {largest:.1f} at most" in page
+    assert f"a standard deviation of {spread:.2f} for one run" in page
 
 
 def test_records_hold_no_images_and_no_weights():
