@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from ldstyle.training.backbones import Preprocessing, build_backbone
 from ldstyle.training.config import BackboneConfig
-from ldstyle.training.model_file import load_model, save_model
+from ldstyle.training.model_file import description_digest, load_model, save_model
 
 VOCABULARY = ("building", "car", "Bäume")
 SETTINGS = {
@@ -41,10 +41,13 @@ def saved(tmp_path) -> Path:
     return tmp_path
 
 
-def edit(folder: Path, change) -> None:
+def edit(folder: Path, change, *, seal: bool = True) -> None:
+    """Change the description; sealed anew, only what it says is left to refuse it."""
     path = folder / "model.json"
     description = json.loads(path.read_text())
     change(description)
+    if seal:
+        description["description_sha256"] = description_digest(description)
     path.write_text(json.dumps(description))
 
 
@@ -182,8 +185,8 @@ def test_json_that_is_no_object_is_refused(saved):
 
 
 def test_a_newer_schema_is_refused(saved):
-    edit(saved, lambda description: description.update(schema=2))
-    with pytest.raises(ValueError, match=r"must have schema 1; got 2. Use the version of ldstyle that wrote it"):
+    edit(saved, lambda description: description.update(schema=3))
+    with pytest.raises(ValueError, match=r"must have schema 2; got 3. Use the version of ldstyle that wrote it"):
         load_model(saved)
 
 
@@ -265,3 +268,46 @@ def test_extra_tensors_that_json_cannot_keep_are_not_saved(tmp_path, value):
 def test_thresholds_must_match_the_vocabulary(tmp_path):
     with pytest.raises(ValueError, match="the description must describe a model; 'thresholds' cannot be used"):
         save(tmp_path, thresholds=[0.5])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda description: description["vocabulary"].reverse(),
+        lambda description: description["thresholds"].__setitem__(0, 0.9),
+        lambda description: description["preprocessing"]["mean"].reverse(),
+        lambda description: description.update(note="by hand"),
+        lambda description: description.pop("description_sha256"),
+    ],
+    ids=["labels reversed", "threshold", "colours", "a new field", "no checksum"],
+)
+def test_a_changed_description_is_refused(saved, change):
+    edit(saved, change, seal=False)
+    with pytest.raises(ValueError, match=r"model\.json' .*description_sha256"):
+        load_model(saved)
+
+
+def test_a_description_may_be_laid_out_anew(saved):
+    edit(saved, lambda description: description.update(sorted(description.items())), seal=False)
+    assert load_model(saved).vocabulary == VOCABULARY
+
+
+def test_a_description_from_before_checksums_still_loads(saved):
+    def age(description):
+        description["schema"] = 1
+        for key in ("description_sha256", "untrained_labels"):
+            del description[key]
+
+    edit(saved, age, seal=False)
+    loaded = load_model(saved)
+    assert (loaded.vocabulary, loaded.untrained_labels) == (VOCABULARY, ())
+
+
+def test_labels_without_training_data_are_kept(tmp_path):
+    save(tmp_path, untrained_labels=["car"])
+    assert load_model(tmp_path).untrained_labels == ("car",)
+
+
+def test_untrained_labels_must_be_of_the_vocabulary(tmp_path):
+    with pytest.raises(ValueError, match=r"untrained_labels.*ship"):
+        save(tmp_path, untrained_labels=["ship"])

@@ -29,10 +29,13 @@ from ldstyle.training.backbones import (
 if TYPE_CHECKING:
     from ldstyle.training.config import BackboneConfig
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)
+"""Versions of the description that are read; version 1 has no checksum of its own and no untrained labels."""
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 _EXTRA_NUMBERS = 1 << 20
+_SEAL = "description_sha256"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,7 @@ class LoadedModel:
         sources: Names of the domains it was trained on.
         extra: Small tensors by name, such as feature statistics of the sources.
         info: The whole description, as in ``model.json``.
+        untrained_labels: Labels of the vocabulary without training data; their scores mean nothing.
     """
 
     backbone: nn.Module
@@ -60,6 +64,7 @@ class LoadedModel:
     sources: tuple[str, ...]
     extra: dict[str, Tensor] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
+    untrained_labels: tuple[str, ...] = ()
 
 
 def save_model(
@@ -75,6 +80,7 @@ def save_model(
     backbone_config: BackboneConfig,
     gsd: float | None = None,
     extra: Mapping[str, Tensor] | None = None,
+    untrained_labels: Sequence[str] = (),
 ) -> Path:
     """Write ``model.safetensors`` and ``model.json``, each replaced in one step.
 
@@ -90,6 +96,7 @@ def save_model(
         backbone_config: What the backbone was built from.
         gsd: Ground sampling distance in metres per pixel, if known.
         extra: Small floating-point tensors to keep with it.
+        untrained_labels: Labels without training data, which are predicted as unknown.
 
     Returns:
         The path of ``model.json``.
@@ -110,6 +117,7 @@ def save_model(
         "size": size,
         "gsd": gsd,
         "sources": list(sources),
+        "untrained_labels": list(untrained_labels),
         "extra": {key: _listed(key, value) for key, value in (extra or {}).items()},
     }
     _check(description, where="the description")
@@ -119,6 +127,7 @@ def save_model(
     directory.mkdir(parents=True, exist_ok=True)
     content = _serialise(state)
     description["sha256"] = hashlib.sha256(content).hexdigest()
+    description[_SEAL] = description_digest(description)
     replace_file(directory / WEIGHTS, lambda file: file.write(content))
     text = json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False)
     replace_text(directory / DESCRIPTION, f"{text}\n")
@@ -169,7 +178,14 @@ def load_model(path: Path | str) -> LoadedModel:
         tuple(description["sources"]),
         _tensors(description["extra"], where=where),
         description,
+        tuple(description.get("untrained_labels", ())),
     )
+
+
+def description_digest(description: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a description, whatever its order and layout, without the checksum that it holds."""
+    content = {key: value for key, value in description.items() if key != _SEAL}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _read_description(path: Path) -> dict[str, Any]:
@@ -180,13 +196,18 @@ def _read_description(path: Path) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise ValueError(f"'{path}' must hold a JSON object; got {type(description).__name__}.")
     _check(description, where=f"'{path}'")
+    if description["schema"] > 1 and description.get(_SEAL) != description_digest(description):
+        raise ValueError(
+            f"'{path}' must be as it was written; its {_SEAL} does not match, so it is damaged or was changed. Copy "
+            "it again from the run."
+        )
     return description
 
 
 def _check(description: Mapping[str, Any], *, where: str) -> None:
     """Refuse a description with a field missing or out of its range, before anything is built from it."""
     schema = description.get("schema")
-    if schema != SCHEMA:
+    if isinstance(schema, bool) or schema not in READABLE:
         raise ValueError(
             f"{where} must have schema {SCHEMA}; got {schema!r}. Use the version of ldstyle that wrote it."
         )
@@ -204,6 +225,8 @@ def _check(description: Mapping[str, Any], *, where: str) -> None:
         "size": _is_count(description.get("size")),
         "gsd": description.get("gsd") is None or (_is_number(description["gsd"]) and description["gsd"] > 0),
         "sources": _is_names(description.get("sources")),
+        "untrained_labels": _is_names(description.get("untrained_labels", []))
+        and set(description.get("untrained_labels", [])) <= set(names),
         "extra": isinstance(description.get("extra"), dict),
     }
     broken = [key for key, holds in rules.items() if not holds]
