@@ -1,12 +1,14 @@
 import io
+import os
 import struct
 import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
-from ldstyle.data.decode import decode, decode_mask
+from ldstyle.data.decode import decode, decode_mask, image_size
+from ldstyle.data.tables import IMAGE_SUFFIXES
 
 
 def scene(height=12, width=12, seed=0):
@@ -89,14 +91,32 @@ def test_cmyk_is_converted(tmp_path):
     assert np.abs(found - np.array([255, 255, 0])[:, None, None]).max() <= 3
 
 
-@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
-def test_sixteen_bits_give_their_high_byte(tmp_path, dtype):
-    deep = np.linspace(0, 65535, 144).reshape(12, 12).astype(np.uint16)
-    Image.fromarray(deep.astype(dtype)).save(tmp_path / "grey.tif")
-    assert np.array_equal(decode(tmp_path / "grey.tif", 12), np.stack([(deep // 256).astype(np.uint8)] * 3))
-    (tmp_path / "colour.png").write_bytes(sixteen_bit_png(np.stack([deep, deep // 2, deep // 3], axis=2)))
-    expected = np.stack([deep, deep // 2, deep // 3]) // 256
-    assert np.array_equal(decode(tmp_path / "colour.png", 12), expected)
+DEEP = np.linspace(0, 65535, 144).reshape(12, 12).astype(np.uint16)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("a.png", "<u2"), ("a.tif", "<u2"), ("a.tif", ">u2"), ("a.tif", "<i2")])
+def test_deep_grey_is_refused_with_the_way_out(tmp_path, name, dtype):
+    Image.fromarray(DEEP.astype(dtype)).save(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"{name}' cannot be used: .*8 bits per channel.*--range LOW HIGH"):
+        decode(tmp_path / name, 12)
+
+
+def test_deep_colour_is_refused_with_the_way_out(tmp_path):
+    (tmp_path / "a.png").write_bytes(sixteen_bit_png(np.stack([DEEP, DEEP // 2, DEEP // 3], axis=2)))
+    with pytest.raises(ValueError, match=r"a\.png' cannot be used: .*8 bits per channel.*--range LOW HIGH"):
+        decode(tmp_path / "a.png", 12)
+
+
+@pytest.mark.parametrize("compression", ["none", "deflate"])
+def test_deep_colour_in_tiff_is_refused(tmp_path, compression):
+    rasterio = pytest.importorskip("rasterio")
+    profile = {"driver": "GTiff", "width": 12, "height": 12, "count": 3, "dtype": "uint16", "photometric": "RGB"}
+    with rasterio.open(
+        tmp_path / "a.tif", "w", **profile, interleave="pixel", compress=compression, transform=rasterio.Affine.scale(2)
+    ) as file:
+        file.write(np.stack([DEEP] * 3))
+    with pytest.raises(ValueError, match=r"a\.tif' cannot be used: .*8 bits per channel.*--range LOW HIGH"):
+        decode(tmp_path / "a.tif", 12)
 
 
 @pytest.mark.parametrize(("mode", "value"), [("F", 0.5), ("I", 70000)])
@@ -104,6 +124,71 @@ def test_values_without_a_known_range_are_refused(tmp_path, mode, value):
     Image.new(mode, (12, 12), value).save(tmp_path / "a.tif")
     with pytest.raises(ValueError, match=rf"a\.tif' cannot be used: mode {mode} has no known range"):
         decode(tmp_path / "a.tif", 12)
+
+
+@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
+def test_each_listed_suffix_is_read(tmp_path, suffix):
+    Image.new("RGB", (12, 12), (200, 100, 50)).save(tmp_path / f"a{suffix}")
+    found = decode(tmp_path / f"a{suffix}", 12).astype(int)
+    assert np.abs(found - np.array([200, 100, 50])[:, None, None]).max() <= 3
+
+
+def test_postscript_under_the_name_of_an_image_starts_no_program(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *arguments: started.append(arguments))
+    Image.new("RGB", (12, 12)).save(tmp_path / "a.eps")
+    (tmp_path / "a.eps").rename(tmp_path / "a.png")
+    for read in (decode, decode_mask):
+        with pytest.raises(ValueError, match=r"a\.png' cannot be used: its format .* is none of BMP"):
+            read(tmp_path / "a.png", 12)
+    assert not started
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(tmp_path, suffix, orientation):
+    pixels = np.zeros((16, 32, 3), dtype=np.uint8)
+    pixels[:8, :16] = 255
+    exif = Image.Exif()
+    exif[274] = orientation
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(pixels).save(path, exif=exif, **({"lossless": True} if suffix == "webp" else {}))
+    # Which corner of the upright image the first stored corner is, by the EXIF standard.
+    row, column = {1: (0, 0), 2: (0, 1), 3: (1, 1), 4: (1, 0), 5: (0, 0), 6: (0, 1), 7: (1, 1), 8: (1, 0)}[orientation]
+    corners = decode(path, 2)[0] > 127
+    expected = np.zeros((2, 2), dtype=bool)
+    expected[row, column] = True
+    assert np.array_equal(corners, expected)
+    assert image_size(path) == ((32, 16) if orientation < 5 else (16, 32))
+
+
+def test_masks_are_turned_as_images_are(tmp_path):
+    exif = Image.Exif()
+    exif[274] = 6
+    bits = np.array([[1, 2], [3, 4]], dtype=np.uint8)
+    Image.fromarray(bits).save(tmp_path / "a.png", exif=exif)
+    assert np.array_equal(decode_mask(tmp_path / "a.png", 2), np.rot90(bits, -1))
+
+
+def declared_png(width, height):
+    """Return a PNG file that declares a size and holds hardly any pixels."""
+    content = bytearray(sixteen_bit_png(np.zeros((1, 1, 3), dtype=np.uint16)))
+    content[16:29] = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    return bytes(content)
+
+
+@pytest.mark.parametrize("size", [(10**6, 10**6), (10**6, 1), (0, 5), (2**31 - 1, 2**31 - 1)])
+def test_sizes_that_are_only_declared_are_refused(tmp_path, size):
+    (tmp_path / "a.png").write_bytes(declared_png(*size))
+    with pytest.raises(ValueError, match=r"a\.png' cannot be used: \w"):
+        decode(tmp_path / "a.png", 8)
+
+
+def test_a_pipe_is_refused_instead_of_waited_on(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"a\.png' cannot be used: it is not a regular file"):
+        decode(tmp_path / "a.png", 8)
 
 
 @pytest.mark.parametrize("suffix", ["gif", "png", "tif"])
@@ -132,7 +217,8 @@ def test_truncated_files_are_named(tmp_path, suffix, share):
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(b"", "it is empty"), (b"not an image", "its format or sample layout is not known")]
+    ("content", "reason"),
+    [(b"", "it is empty"), (b"not an image", "its format or sample layout is none of BMP, GIF, JPEG")],
 )
 def test_other_files_are_named_with_the_reason(tmp_path, content, reason):
     (tmp_path / "a.jpg").write_bytes(content)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from ldstyle.data.sources import SourceFile, Times, hash_sources, read_sources, stat_sources
 from ldstyle.data.tables import Progress, SceneTable, first_few
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout and of the decoding rules; a change of either makes new caches."""
 
 _log = logging.getLogger(__name__)

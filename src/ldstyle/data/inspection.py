@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from PIL import Image
-
 from ldstyle.data.archives import Sea
 from ldstyle.data.catalog import Source, read_source
-from ldstyle.data.decode import decode, decode_mask
+from ldstyle.data.decode import decode, decode_mask, image_size
 from ldstyle.data.own import unlisted_images
 from ldstyle.data.table1 import count, differences
 from ldstyle.data.tables import Progress, SceneTable, first_few
@@ -91,7 +89,7 @@ def _decode(root: Path, key: str, mask: str | None) -> tuple[str, str]:
         decode(root / key, PROBE_SIZE)
         if mask:
             decode_mask(root / mask, PROBE_SIZE)
-        with Image.open(root / key) as image:
-            return f"{image.width}×{image.height}", ""
+        width, height = image_size(root / key)
+        return f"{width}×{height}", ""
     except (ValueError, OSError) as error:
         return "", str(error)

@@ -13,7 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 PAPER_VOCABULARY = ("building", "car", "tree", "water", "pavement", "ship")
 """The six labels that UCM, AID and DFC15 share."""
 
-IMAGE_SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".tif", ".tiff"})
+IMAGE_FORMATS = {
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "JPEG": (".jpg", ".jpeg"),
+    "PNG": (".png",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+"""The image formats that are read, as Pillow names them, and the suffixes by which folders are searched for them."""
+
+IMAGE_SUFFIXES = frozenset(suffix for suffixes in IMAGE_FORMATS.values() for suffix in suffixes)
 
 Report: TypeAlias = Callable[[Exception], None]
 """What a reader does with a problem: raise it (the default), or note it and return; offenders are then skipped."""

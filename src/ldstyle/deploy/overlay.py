@@ -13,10 +13,9 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from ldstyle.data.decode import decode
+from ldstyle.data.decode import decode, image_size
 from ldstyle.deploy.classifier import Classifier, Prediction
 from ldstyle.nn import activation_maps, analyse_head
 from ldstyle.training.scoring import evaluating
@@ -103,8 +102,8 @@ def explanation_sheet(
     chosen = [vocabulary.index(name) for name in labels or vocabulary]
     image = decode(path, size).transpose(1, 2, 0)
     heat = heatmaps(explanation.maps[row].float(), size=(size, size)).numpy()
-    with Image.open(path) as opened:
-        ratio = opened.height / opened.width
+    image_width, image_height = image_size(path)
+    ratio = image_height / image_width
     columns = min(_COLUMNS, 1 + len(chosen))
     rows = -(-(1 + len(chosen)) // columns)
     figure = Figure(figsize=(columns, rows * (ratio + _TITLE)), dpi=size, facecolor="white")
