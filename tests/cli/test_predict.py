@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.deploy.models import SIZE, VOCABULARY, direct_probabilities, pixels, write_images, write_model
+from tests.deploy.models import SIZE, VOCABULARY, direct_probabilities, float32_error, pixels, write_images, write_model
 
 from ldstyle.cli import main
 from ldstyle.deploy.classifier import load
@@ -39,7 +39,7 @@ def test_a_folder_becomes_a_table(setting):
     assert run(root / "run", root / "images", "--out", root / "out.csv", "--batch-size", 2) == 0
     rows = table(root / "out.csv")
     assert [row["path"] for row in rows] == [str(root / "images" / f"{number:02d}.png") for number in range(5)]
-    np.testing.assert_allclose(scores(rows), expected, rtol=1e-4)
+    np.testing.assert_allclose(scores(rows), expected, rtol=0, atol=float32_error(load(root / "run")))
     present = [[row[f"present_{name}"] == "1" for name in VOCABULARY] for row in rows]
     np.testing.assert_array_equal(present, expected >= [0.5, 0.4, 0.6])
 
@@ -52,7 +52,7 @@ def test_names_come_from_standard_input_and_the_table_goes_to_standard_output(se
     lines = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     assert [line["path"][-6:] for line in lines] == ["03.png", "01.png"]
     found = [[line["probabilities"][name] for name in VOCABULARY] for line in lines]
-    np.testing.assert_allclose(found, expected[[3, 1]], rtol=1e-4)
+    np.testing.assert_allclose(found, expected[[3, 1]], rtol=0, atol=float32_error(load(root / "run")))
 
 
 def test_unreadable_images_end_it_before_anything_is_written(setting, capfd):
@@ -77,7 +77,7 @@ def test_unreadable_images_are_listed_and_skipped_on_demand(setting, capfd):
     assert "02.png" in err
     assert "none.png" in err
     rows = table(root / "out.csv")
-    np.testing.assert_allclose(scores(rows), expected[[0, 1, 3, 4]], rtol=1e-4)
+    np.testing.assert_allclose(scores(rows), expected[[0, 1, 3, 4]], rtol=0, atol=float32_error(load(root / "run")))
 
 
 def test_calibration_says_in_words_whether_to_trust(tmp_path, capfd, monkeypatch):

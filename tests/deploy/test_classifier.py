@@ -8,7 +8,7 @@ from PIL import Image
 import ldstyle
 from ldstyle.deploy.classifier import Classifier, load
 
-from .models import SIZE, VOCABULARY, direct_probabilities, pixels, write_images, write_model
+from .models import ROUNDED, SIZE, VOCABULARY, direct_probabilities, float32_error, pixels, write_images, write_model
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_the_package_offers_load(model, tmp_path):
 
 
 def test_files_arrays_pillow_images_and_tensors_give_the_direct_prediction(model, tmp_path):
-    classifier, backbone = model
+    classifier, backbone = model[0].double(), model[1]
     paths = write_images(tmp_path / "images", 5)
     arrays = [pixels(number) for number in range(5)]
     expected = direct_probabilities(backbone, arrays)
@@ -35,11 +35,11 @@ def test_files_arrays_pillow_images_and_tensors_give_the_direct_prediction(model
         arrays,
         [Image.fromarray(array) for array in arrays],
         tensor,
-        tensor / 255,
-        [tensor[0], tensor[1] / 255, arrays[2], paths[3], tensor[4]],
+        tensor.double() / 255,
+        [tensor[0], tensor[1].double() / 255, arrays[2], paths[3], tensor[4]],
     ):
         found = classifier.predict(given, batch_size=2)
-        np.testing.assert_allclose(found.probabilities, expected, atol=2e-6)
+        np.testing.assert_allclose(found.probabilities, expected, rtol=0, atol=ROUNDED)
         np.testing.assert_array_equal(found.present, expected >= [0.5, 0.4, 0.6])
     assert found.labels == [
         tuple(name for name, there in zip(VOCABULARY, row, strict=True) if there) for row in found.present
@@ -47,12 +47,25 @@ def test_files_arrays_pillow_images_and_tensors_give_the_direct_prediction(model
     assert 0 < found.present.double().mean() < 1
 
 
+def test_in_float32_batches_of_any_composition_agree_within_its_rounding(model):
+    classifier, backbone = model
+    arrays = [pixels(number) for number in range(5)]
+    expected, error = direct_probabilities(backbone, arrays), float32_error(backbone)
+    assert classifier.device == torch.device("cpu")
+    for batch_size in (1, 2, 5):
+        found = classifier.predict(arrays, batch_size=batch_size).probabilities
+        np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+    images = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
+    whole = classifier.judge(classifier(images).detach()).probabilities
+    assert torch.equal(classifier.predict(images, batch_size=5).probabilities, whole)  # the same batch
+
+
 def test_one_image_is_a_batch_of_one(model, tmp_path):
     classifier, _ = model
     (path,) = write_images(tmp_path / "images", 1)
     whole = classifier.predict([path]).probabilities
     for single in (path, str(path), pixels(0), Image.open(path), torch.from_numpy(pixels(0)).permute(2, 0, 1)):
-        torch.testing.assert_close(classifier.predict(single).probabilities, whole, rtol=0, atol=2e-6)
+        assert torch.equal(classifier.predict(single).probabilities, whole)
 
 
 def test_no_image_gives_no_row(model):
@@ -60,13 +73,13 @@ def test_no_image_gives_no_row(model):
 
 
 def test_other_sizes_are_resized_as_in_training(model, tmp_path):
-    classifier, backbone = model
+    classifier, backbone = model[0].double(), model[1]
     paths = write_images(tmp_path / "images", 3, height=50, width=70)
     arrays = [pixels(number, height=50, width=70) for number in range(3)]
     small = [np.asarray(Image.fromarray(array).resize((SIZE, SIZE), Image.Resampling.BILINEAR)) for array in arrays]
     expected = direct_probabilities(backbone, small)
-    np.testing.assert_allclose(classifier.predict(paths).probabilities, expected, atol=2e-6)
-    np.testing.assert_allclose(classifier.predict(arrays).probabilities, expected, atol=2e-6)
+    np.testing.assert_allclose(classifier.predict(paths).probabilities, expected, rtol=0, atol=ROUNDED)
+    np.testing.assert_allclose(classifier.predict(arrays).probabilities, expected, rtol=0, atol=ROUNDED)
     tensors = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
     np.testing.assert_allclose(classifier.predict(tensors).probabilities, expected, atol=0.02)
 

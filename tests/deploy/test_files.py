@@ -7,13 +7,13 @@ from ldstyle.deploy.classifier import load
 from ldstyle.deploy.files import predict_files
 from ldstyle.training.style_statistics import style_points
 
-from .models import SIZE, direct_probabilities, pixels, write_images, write_model
+from .models import ROUNDED, SIZE, direct_probabilities, pixels, write_images, write_model
 
 
 @pytest.fixture
 def setting(tmp_path):
     backbone = write_model(tmp_path / "run")
-    return load(tmp_path / "run"), backbone, write_images(tmp_path / "images", 7)
+    return load(tmp_path / "run").double(), backbone, write_images(tmp_path / "images", 7)
 
 
 def expected(backbone, numbers):
@@ -30,7 +30,7 @@ def test_files_are_predicted_in_order(setting, batch_size, workers):
     assert found.paths == tuple(paths)
     assert found.problems == ()
     assert found.style is None
-    np.testing.assert_allclose(found.prediction.probabilities, expected(backbone, range(7)), atol=2e-6)
+    np.testing.assert_allclose(found.prediction.probabilities, expected(backbone, range(7)), rtol=0, atol=ROUNDED)
     assert told[-1] == (7, 7, "images")
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
 
@@ -50,7 +50,7 @@ def test_unreadable_images_can_be_left_out(setting):
     found = predict_files(classifier, paths, batch_size=2, skip_bad=True)
     assert found.paths == tuple(paths[1:6])
     assert [name in problem for name, problem in zip(("00.png", "06.png"), found.problems, strict=True)] == [True] * 2
-    np.testing.assert_allclose(found.prediction.probabilities, expected(backbone, range(1, 6)), atol=2e-6)
+    np.testing.assert_allclose(found.prediction.probabilities, expected(backbone, range(1, 6)), rtol=0, atol=ROUNDED)
 
 
 def test_without_any_readable_image_there_is_nothing_to_return(setting):
@@ -66,4 +66,4 @@ def test_style_is_read_in_the_same_pass(setting):
     points = style_points(classifier.backbone, image_size=SIZE)
     found = predict_files(classifier, paths, batch_size=3, style_points=points)
     assert found.style.shape == (7, 2 * sum(point.channels for point in points))
-    np.testing.assert_allclose(found.prediction.probabilities, expected(backbone, range(7)), atol=2e-6)
+    np.testing.assert_allclose(found.prediction.probabilities, expected(backbone, range(7)), rtol=0, atol=ROUNDED)

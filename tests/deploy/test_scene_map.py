@@ -9,7 +9,7 @@ from PIL import Image
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.scene_map import MapOptions, map_scene
 
-from .models import SIZE, VOCABULARY, direct_probabilities, pixels, write_model
+from .models import ROUNDED, SETTINGS, SIZE, VOCABULARY, direct_probabilities, pixels, write_model
 
 rasterio = pytest.importorskip("rasterio")
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
@@ -21,7 +21,7 @@ ORIGIN = (500_000.0, 5_000_000.0)
 @pytest.fixture
 def setting(tmp_path):
     backbone = write_model(tmp_path / "run", gsd=0.5)
-    return load(tmp_path / "run"), backbone
+    return load(tmp_path / "run").double(), backbone
 
 
 def write_scene(path, image, *, crs="EPSG:32633", **profile):
@@ -47,7 +47,7 @@ def test_without_overlap_each_cell_is_the_direct_prediction_of_its_tile(setting,
     found, profile, transform = read(made.raster)
     tiles = [image[y : y + SIZE, x : x + SIZE] for y in (0, SIZE) for x in (0, SIZE, 2 * SIZE)]
     expected = direct_probabilities(backbone, tiles).reshape(2, 3, len(VOCABULARY)).transpose(2, 0, 1)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDED)
     assert profile["crs"] == rasterio.CRS.from_epsg(32633)
     assert profile["dtype"] == "float32"
     assert np.isnan(profile["nodata"])
@@ -73,7 +73,7 @@ def test_overlapping_tiles_are_blended_and_edges_mirrored(setting, tmp_path):
                 if y <= 16 * row < y + SIZE and x <= 16 * column < x + SIZE
             ]
             expected[:, row, column] = np.mean(over, axis=0)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDED)
 
 
 def test_places_without_data_have_no_value_and_do_not_darken_their_neighbours(setting, tmp_path):
@@ -90,9 +90,9 @@ def test_places_without_data_have_no_value_and_do_not_darken_their_neighbours(se
     found, _, _ = read(made.raster)
     assert np.isnan(found[:, 0]).all()
     partly = image[SIZE : 2 * SIZE, :SIZE].copy()
-    partly[:, : SIZE // 4] = np.round(255 * np.array([0.4, 0.5, 0.6]))
+    partly[:, : SIZE // 4] = np.round(255 * np.array(SETTINGS["preprocessing"].mean))
     expected = direct_probabilities(backbone, [partly, image[SIZE : 2 * SIZE, SIZE:]])
-    np.testing.assert_allclose(found[:, 1], expected.T, atol=1e-5)
+    np.testing.assert_allclose(found[:, 1], expected.T, rtol=0, atol=ROUNDED)
 
 
 def test_a_cell_without_data_has_no_value_though_a_tile_reaches_over_it(setting, tmp_path):
@@ -113,7 +113,7 @@ def test_other_bit_depths_bands_and_tiles_are_brought_to_what_the_model_knows(se
     options = MapOptions(overlap=1, bands=(4, 2, 1), limits=(1000, 3550))
     found, _, _ = read(map_scene(classifier, scene, tmp_path / "map.tif", options=options).raster)
     tiles = [small[:, :SIZE], small[:, SIZE:]]
-    np.testing.assert_allclose(found[:, 0], direct_probabilities(backbone, tiles).T, atol=1e-5)
+    np.testing.assert_allclose(found[:, 0], direct_probabilities(backbone, tiles).T, rtol=0, atol=ROUNDED)
 
     large = small.repeat(2, axis=0).repeat(2, axis=1)
     scene = write_scene(tmp_path / "l.tif", large)
@@ -132,7 +132,8 @@ def test_a_grey_scene_and_one_without_reference_system_can_be_mapped(setting, tm
         classifier, write_scene(tmp_path / "s.tif", grey, crs=None), tmp_path / "map.tif", options=MapOptions(overlap=1)
     )
     found, profile, transform = read(made.raster)
-    np.testing.assert_allclose(found[:, 0, 0], direct_probabilities(backbone, [grey.repeat(3, axis=2)])[0], atol=1e-5)
+    (expected,) = direct_probabilities(backbone, [grey.repeat(3, axis=2)])
+    np.testing.assert_allclose(found[:, 0, 0], expected, rtol=0, atol=ROUNDED)
     assert profile["crs"] is None
     assert (transform.a, transform.e) == (SIZE, SIZE)
     assert "no reference system" in made.sentences[0]

@@ -98,7 +98,7 @@ class Classifier(nn.Module):
     def normalise(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, H, W), uint8 or floating point in [0, 1], into what the backbone takes."""
         if images.dtype == torch.uint8:
-            return images.float().mul_(self._scale / _WHITE).add_(self._shift)
+            return images.to(self._scale.dtype).mul_(self._scale / _WHITE).add_(self._shift)
         return images * self._scale + self._shift
 
     def predict(self, images: Picture | Sequence[Picture], *, batch_size: int = 32) -> Prediction:
