@@ -186,3 +186,21 @@ def test_bad_input_is_named(change, error, message):
 def test_importing_the_module_does_not_load_torchmetrics():
     code = "import sys, ldstyle.metrics; sys.exit('torchmetrics' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_score_of_nan_takes_no_part():
+    """NaN means that nothing was predicted; it is as if the label were not known there."""
+    scores, present, known = draw(0)
+    missing = torch.rand(scores.shape, generator=torch.Generator().manual_seed(1)) < 0.2
+    missing[:, 4] = True
+    holed, thresholds = scores.masked_fill(missing, math.nan), torch.full((5,), 0.5)
+    for name in ("average_precision", "mean_average_precision", "best_thresholds"):
+        function = getattr(metrics, name)
+        torch.testing.assert_close(
+            function(holed, present, known), function(scores, present, known & ~missing), equal_nan=True, atol=0, rtol=0
+        )
+    for name in ("class_f1", "class_f1_cpcr", "overall_f1"):
+        function = getattr(metrics, name)
+        expected = function(scores, present, thresholds, known & ~missing)
+        assert torch.equal(function(holed, present, thresholds, known), expected)
+    assert metrics.average_precision(holed, present)[4].isnan()

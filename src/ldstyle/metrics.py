@@ -1,4 +1,7 @@
-"""Multi-label scores: average precision, class-wise and overall F1, and the thresholds F1 needs."""
+"""Multi-label scores: average precision, class-wise and overall F1, and the thresholds F1 needs.
+
+A score of NaN means that nothing was predicted, as for a label without training data; it takes no part.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def average_precision(scores: Tensor, present: Tensor, known: Tensor | None = No
     """
     from torchmetrics.functional.classification import binary_average_precision
 
-    known = _checked(scores, present, known)
+    known = _scored(scores, present, known)
     result = scores.new_full((scores.shape[1],), torch.nan, dtype=torch.float32)
     for label in (~without_positives(present, known)).nonzero().flatten().tolist():
         rows = known[:, label]
@@ -80,7 +83,7 @@ def class_f1(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor 
 
     predicted, truth = _decisions(scores, present, thresholds, known)
     per_label = f1(predicted, truth, truth.shape[1], average="none", ignore_index=_UNKNOWN, validate_args=False)
-    return _class_mean(per_label, present, known)
+    return _class_mean(per_label, truth)
 
 
 def class_f1_cpcr(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor | None = None) -> Tensor:
@@ -101,8 +104,7 @@ def class_f1_cpcr(scores: Tensor, present: Tensor, thresholds: Tensor, known: Te
     precision, recall = (
         _class_mean(
             metric(predicted, truth, truth.shape[1], average="none", ignore_index=_UNKNOWN, validate_args=False),
-            present,
-            known,
+            truth,
         )
         for metric in (multilabel_precision, multilabel_recall)
     )
@@ -140,7 +142,7 @@ def best_thresholds(scores: Tensor, present: Tensor, known: Tensor | None = None
     Returns:
         Thresholds, (L,). Among equally good ones the closest to 0.5, then the lower; 0.5 for a label without positives.
     """
-    known = _checked(scores, present, known)
+    known = _scored(scores, present, known)
     result = scores.new_full((scores.shape[1],), 0.5)
     for label in (~without_positives(present, known)).nonzero().flatten().tolist():
         rows = known[:, label]
@@ -157,8 +159,8 @@ def best_thresholds(scores: Tensor, present: Tensor, known: Tensor | None = None
     return result
 
 
-def _checked(scores: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
-    """Return ``known``, all true if it is not given, after checking the shapes."""
+def _scored(scores: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
+    """Return where a known label has a score, (B, L) bool, after checking the shapes."""
     if scores.ndim != 2 or not scores.is_floating_point():
         raise ValueError(
             f"`scores` must be floating-point of shape (B, L); got {scores.dtype} of shape {tuple(scores.shape)}."
@@ -166,21 +168,21 @@ def _checked(scores: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
     batch, labels = scores.shape
     check_present(present, batch, labels)
     if known is None:
-        return torch.ones_like(present)
+        return ~scores.isnan()
     check_shape(known, (batch, labels), name="known", meaning="(B, L)")
     if known.dtype != torch.bool:
         raise TypeError(f"`known` must be bool; got {known.dtype}. Use labels >= 0.")
-    return known
+    return known & ~scores.isnan()
 
 
 def _decisions(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return predicted and true labels as integers, (B, L), the truth of unknown ones marked."""
-    known = _checked(scores, present, known)
+    known = _scored(scores, present, known)
     check_shape(thresholds, (scores.shape[1],), name="thresholds", meaning="(L,)")
     return (scores >= thresholds).long(), torch.where(known, present.long(), _UNKNOWN)
 
 
-def _class_mean(per_label: Tensor, present: Tensor, known: Tensor | None) -> Tensor:
+def _class_mean(per_label: Tensor, truth: Tensor) -> Tensor:
     """Average over the labels with positives; torchmetrics' own mean would count the others as 0."""
     # One label comes back as a scalar.
-    return per_label.reshape(-1)[~without_positives(present, known)].mean()
+    return per_label.reshape(-1)[~without_positives(truth == 1)].mean()

@@ -12,17 +12,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import nn
 
 import ldstyle.training.loop as loop
 from ldstyle.data.synthetic import write_scenes
 from ldstyle.training.config import OptimizerConfig
+from ldstyle.training.evaluate import evaluate
 from ldstyle.training.loop import fit, set_learning_rates
 from ldstyle.training.model_file import load_model
 from ldstyle.training.record import RunRecord
 from ldstyle.training.settings import load_config
 
-from .runs import SOURCES, at, metrics, same, tiny, weights
+from .runs import SOURCES, TARGET, at, metrics, same, tiny, weights
 
 
 def kept(record: RunRecord) -> dict[str, object]:
@@ -142,23 +144,42 @@ def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_checkpoint(
     assert not (tmp_path / "run" / "done").exists()
 
 
-def test_unknown_labels_take_no_part(scenes: Path, tmp_path: Path) -> None:
-    root = tmp_path / "scenes"
+def blank(scenes: Path, root: Path, label: str) -> Path:
+    """Copy the sources with one label unknown everywhere."""
     for domain in SOURCES:
         (root / domain).mkdir(parents=True)
         (root / domain / "images").symlink_to(scenes / domain / "images")
         (root / domain / "masks").symlink_to(scenes / domain / "masks")
         header, *rows = (scenes / domain / "labels.csv").read_text().splitlines()
-        at_ship = header.split(",").index("ship")
+        column = header.split(",").index(label)
         cells = [row.split(",") for row in rows]
-        lines = [",".join([*row[:at_ship], "", *row[at_ship + 1 :]]) for row in cells]
+        lines = [",".join([*row[:column], "", *row[column + 1 :]]) for row in cells]
         (root / domain / "labels.csv").write_text("\n".join([header, *lines]) + "\n")
+    return root
+
+
+def test_a_label_without_training_data_is_named_takes_no_part_and_is_predicted_as_unknown(
+    scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = blank(scenes, tmp_path / "scenes", "ship")
     record = fit(tiny(root, tmp_path / "run"))
+    assert "No training image has an annotation of ship" in caplog.text
+    assert record.untrained_labels == ("ship",)
     assert record.scores["validation"]["ap"]["ship"] is None
     state = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
     (moments,) = [entry["exp_avg"] for entry in state["optimizer"]["state"].values() if entry["exp_avg"].shape == (6,)]
     assert moments[:5].abs().min() > 0
     assert moments[5] == 0  # the classifier of an unknown label never had a gradient
+    assert load_model(tmp_path / "run").untrained_labels == ("ship",)
+
+    result = evaluate(tmp_path / "run", domain=TARGET, root=scenes)
+    table = result["scores"]["all"]
+    assert result["untrained_labels"] == ["ship"]
+    assert table["ap"]["ship"] is None
+    assert "ship" in table["left_out"]
+    stored = load_file(tmp_path / "run" / f"predictions-{TARGET}.safetensors")
+    assert stored[f"all/{TARGET}/scores"][:, 5].isnan().all()
+    assert (stored[f"all/{TARGET}/labels"][:, 5] == 1).any()  # the target has ships; the model cannot tell
 
 
 def test_predictions_thresholds_and_scores_agree(scenes: Path, tmp_path: Path) -> None:

@@ -62,7 +62,12 @@ def evaluate(
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
     augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
     backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
-    predictions = predict(backbone, pool, augmentation, fabric, batch_size=batch_size)
+
+    def predicted() -> Predictions:
+        unknown = model.untrained_labels
+        return predict(backbone, pool, augmentation, fabric, batch_size=batch_size, untrained_labels=unknown)
+
+    predictions = predicted()
     styled = None
     if (folder / ATTENTION).is_file():
         styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
@@ -86,6 +91,7 @@ def evaluate(
         "domain": domain,
         "split_digest": split.digest,
         "vocabulary": list(model.vocabulary),
+        "untrained_labels": list(model.untrained_labels),
         "thresholds": dict(zip(model.vocabulary, model.thresholds.tolist(), strict=True)),
         **look(predictions),
     }
@@ -94,7 +100,7 @@ def evaluate(
         backbone.load_state_dict(weights)
         if styled is not None:
             set_attention(styled, attention)
-        row = look(predict(backbone, pool, augmentation, fabric, batch_size=batch_size))
+        row = look(predicted())
         result["epochs"].append({"epoch": epoch, **row})
     write_predictions(folder / f"predictions-{domain}.safetensors", {"all": predictions})
     (folder / EVALUATIONS).mkdir(exist_ok=True)

@@ -41,8 +41,12 @@ def finish(
     folder, processes = run_folder(config), Processes(fabric)
     epoch = _select(config, state, data, augmentation, fabric)
     batch_size = config.optimizer.batch_size
-    validation = predict(state.backbone, data.validation, augmentation, fabric, batch_size=batch_size)
-    test = predict(state.backbone, data.test, augmentation, fabric, batch_size=batch_size)
+    validation, test = (
+        predict(
+            state.backbone, part, augmentation, fabric, batch_size=batch_size, untrained_labels=data.untrained_labels
+        )
+        for part in (data.validation, data.test)
+    )
     if processes.first:
         thresholds = validation.thresholds()
         save_model(
@@ -54,6 +58,7 @@ def finish(
             preprocessing=preprocessing(state.backbone),
             size=config.data.size,
             sources=config.data.sources,
+            untrained_labels=data.untrained_labels,
             backbone_config=config.backbone,
             extra=source_style_statistics(
                 state.backbone,
@@ -131,4 +136,6 @@ def _record(
         wall_seconds=state.seconds,
         peak_memory_mb=peak_memory_mb(device),
         localization=row["localization"],
+        untrained_labels=data.untrained_labels,
+        threshold_samples=validation.threshold_samples(),
     )

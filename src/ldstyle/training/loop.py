@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from ldstyle.seeding import derive_seed
 from ldstyle.training.atomic import replace_text
 from ldstyle.training.attention_maps import localize_attention
 from ldstyle.training.backbones import preprocessing
+from ldstyle.training.caveats import label_caveats
 from ldstyle.training.checkpoint import CheckpointWriter, load_checkpoint
 from ldstyle.training.config import OptimizerConfig, RunConfig
 from ldstyle.training.distributed import Processes, launch
@@ -38,6 +40,8 @@ from ldstyle.training.state import TrainingState, plain
 from ldstyle.training.step import BatchSource, StyledLoss
 from ldstyle.training.stopping import selection_score
 from ldstyle.training.validation import Predictions, flat_scalars, predict
+
+_log = logging.getLogger(__name__)
 
 LOOK_EVERY = 10
 """Steps after which several processes, or a device that should not wait, look at the loss and at requests to stop."""
@@ -82,6 +86,8 @@ def _train(
 ) -> RunRecord:
     folder, processes = run_folder(config), Processes(fabric)
     data = open_sources(config.data, seed=config.seed, progress=display.work)
+    for caveat in label_caveats(data) if processes.first else ():
+        _log.warning(caveat)
     net = build_net(config, data, fabric)
     channels = preprocessing(plain(net))
     augmentation = Augmentation(mean=channels.mean, std=channels.std)
@@ -182,7 +188,14 @@ def _validate(
     config: RunConfig, data: SourceData, state: TrainingState, augmentation: Augmentation, fabric: Fabric
 ) -> Predictions:
     Processes(fabric).agree_on_buffers(state.backbone)
-    return predict(state.backbone, data.validation, augmentation, fabric, batch_size=config.optimizer.batch_size)
+    return predict(
+        state.backbone,
+        data.validation,
+        augmentation,
+        fabric,
+        batch_size=config.optimizer.batch_size,
+        untrained_labels=data.untrained_labels,
+    )
 
 
 def _settled(state: TrainingState, epochs: int) -> bool:

@@ -6,7 +6,7 @@ import json
 import platform
 import resource
 import subprocess
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -31,7 +31,8 @@ class RunRecord:
         seed: Seed of the run.
         scores: By part, ``validation`` and ``source_test``: ``map`` (the plain mean over the domains), ``per_domain``,
             ``ap`` by label (averaged over the domains), and the full table of each domain under ``tables``.
-        thresholds: Decision threshold of each label, from pooled source-validation scores.
+        thresholds: Decision threshold of each label, from pooled source-validation scores; 0.5 where these are too
+            few.
         selected_epoch: Epoch of the selected model; with SWAD the last one averaged.
         selected_warmup_weight: Share of the per-label path in that epoch; ``None`` for methods that have none.
         epochs_run: Epochs trained.
@@ -44,6 +45,9 @@ class RunRecord:
         wall_seconds: Time spent training, interruptions left out.
         peak_memory_mb: Peak memory: of the device on CUDA, of the process on the CPU.
         localization: Whether the attention in use found its labels, at the end; ``None`` without masks or attention.
+        untrained_labels: Labels without training data, which are predicted as unknown and left out of all scores.
+        threshold_samples: Known ``positives`` and ``negatives`` of each label among the validation samples of all
+            sources; a threshold is fitted only where there are enough of both.
         schema: Version of this layout.
     """
 
@@ -64,6 +68,8 @@ class RunRecord:
     wall_seconds: float
     peak_memory_mb: float
     localization: dict[str, Any] | None
+    untrained_labels: tuple[str, ...] = ()
+    threshold_samples: dict[str, dict[str, int]] = field(default_factory=dict)
     schema: int = SCHEMA
 
 
@@ -87,8 +93,8 @@ def read_record(folder: Path) -> RunRecord:
         record = RunRecord(**{key: value for key, value in content.items() if key in known})
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"'{path}' is not the record of a run: {error}") from error
-    object.__setattr__(record, "sources", tuple(record.sources))
-    object.__setattr__(record, "vocabulary", tuple(record.vocabulary))
+    for name in ("sources", "vocabulary", "untrained_labels"):
+        object.__setattr__(record, name, tuple(getattr(record, name)))
     return record
 
 

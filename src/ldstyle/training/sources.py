@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ldstyle.data.catalog import read_domains
@@ -32,6 +33,12 @@ class SourceData:
     def vocabulary(self) -> tuple[str, ...]:
         """The label names."""
         return self.train.vocabulary
+
+    @cached_property
+    def untrained_labels(self) -> tuple[str, ...]:
+        """Labels that no training sample has an annotation of; nothing can be learned or predicted for them."""
+        known = (self.train.labels >= 0).any(axis=0)
+        return tuple(name for name, found in zip(self.vocabulary, known, strict=True) if not found)
 
     @property
     def digests(self) -> dict[str, str]:

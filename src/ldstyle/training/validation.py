@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,9 @@ from ldstyle.metrics import average_precision, best_thresholds
 from ldstyle.training.distributed import Processes
 from ldstyle.training.scoring import mean_bce, nullable, predict_logits, probabilities, score_table
 
+MIN_SAMPLES = 10
+"""Known positives, and negatives, of a label that a threshold is fitted to at least."""
+
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
@@ -27,15 +30,22 @@ class Predictions:
     Attributes:
         pool: The samples.
         logits: (N, L) float32.
+        untrained_labels: Labels without training data. They take no part in any score, and their stored scores are
+            NaN.
     """
 
     pool: Pool
     logits: Tensor
+    untrained_labels: Sequence[str] = ()
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """1 present, 0 absent, -1 unknown or untrained, (N, L)."""
+        return torch.from_numpy(self.pool.labels).masked_fill(self._untrained, -1)
 
     @property
-    def labels(self) -> Tensor:
-        """1 present, 0 absent, -1 unknown, (N, L)."""
-        return torch.from_numpy(np.ascontiguousarray(self.pool.labels))
+    def _untrained(self) -> Tensor:
+        return torch.tensor([name in self.untrained_labels for name in self.pool.vocabulary])
 
     def by_domain(self) -> dict[str, tuple[Tensor, Tensor]]:
         """Return logits and labels of each domain."""
@@ -71,8 +81,21 @@ class Predictions:
         }
 
     def thresholds(self) -> Tensor:
-        """Return the thresholds that maximise each label's F1 on all domains together, (L,) float64."""
-        return best_thresholds(probabilities(self.logits), self.labels == 1, self.labels >= 0)
+        """Return the thresholds that maximise each label's F1 on all domains together, (L,) float64.
+
+        A label with fewer than ``MIN_SAMPLES`` known positives or negatives keeps 0.5: the best threshold of a handful
+        of samples is chance.
+        """
+        fitted = best_thresholds(probabilities(self.logits), self.labels == 1, self.labels >= 0)
+        counts = self.threshold_samples().values()
+        enough = torch.tensor([min(count.values()) >= MIN_SAMPLES for count in counts])
+        return torch.where(enough, fitted, 0.5)
+
+    def threshold_samples(self) -> dict[str, dict[str, int]]:
+        """Return the known ``positives`` and ``negatives`` of each label."""
+        positives, negatives = ((self.labels == value).sum(dim=0).tolist() for value in (1, 0))
+        counts = zip(self.pool.vocabulary, positives, negatives, strict=True)
+        return {name: {"positives": present, "negatives": absent} for name, present, absent in counts}
 
     def scores(self, thresholds: Tensor) -> dict[str, Any]:
         """Return the summary with every metric of each domain."""
@@ -85,14 +108,22 @@ class Predictions:
     def tensors(self, part: str) -> dict[str, Tensor]:
         """Return scores and labels of each domain, named for a file."""
         tensors = {}
-        for name, (logits, truth) in self.by_domain().items():
-            tensors[f"{part}/{name}/scores"] = probabilities(logits)
-            tensors[f"{part}/{name}/labels"] = truth.contiguous()
+        scores = probabilities(self.logits).masked_fill(self._untrained, torch.nan)
+        for d, name in enumerate(self.pool.domains):
+            rows = self.pool.domain == d
+            tensors[f"{part}/{name}/scores"] = scores[torch.from_numpy(rows)]
+            tensors[f"{part}/{name}/labels"] = torch.from_numpy(self.pool.labels[rows])
         return tensors
 
 
 def predict(
-    backbone: nn.Module, pool: Pool, augmentation: Augmentation, fabric: Fabric, *, batch_size: int
+    backbone: nn.Module,
+    pool: Pool,
+    augmentation: Augmentation,
+    fabric: Fabric,
+    *,
+    batch_size: int,
+    untrained_labels: Sequence[str] = (),
 ) -> Predictions:
     """Run the plain backbone over a pool, un-augmented; the processes share the work and all get the result."""
     processes = Processes(fabric)
@@ -100,7 +131,7 @@ def predict(
     with fabric.autocast():
         images = plain_images(pool, mine, augmentation, fabric.device, batch_size=batch_size)
         logits = predict_logits(backbone, images, device=fabric.device)
-    return Predictions(pool, processes.gather(logits)[: len(pool)])
+    return Predictions(pool, processes.gather(logits)[: len(pool)], untrained_labels)
 
 
 def plain_images(
