@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 import resource
+import struct
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -75,6 +77,35 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(
     assert "last.ckpt' is damaged" in caplog.text
 
 
+def metadata(path: Path) -> list[int]:
+    """The positions of a zip archive's own bytes: headers, names, padding and directory, without the entries."""
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+    content = path.read_bytes()
+    positions = set(range(len(content)))
+    for entry in entries:
+        lengths = struct.unpack("<HH", content[entry.header_offset + 26 : entry.header_offset + 30])
+        start = entry.header_offset + 30 + sum(lengths)
+        positions -= set(range(start, start + entry.compress_size))
+    return sorted(positions)
+
+
+def test_a_byte_flipped_anywhere_in_the_zip_metadata_costs_at_most_one_checkpoint(tmp_path: Path) -> None:
+    before, after = ({"number": number, "weights": torch.full((3,), float(number))} for number in (1, 2))
+    save_checkpoint(tmp_path, before)
+    path = save_checkpoint(tmp_path, after)
+    whole, used = path.read_bytes(), set()
+    for position in metadata(path):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        loaded = load_checkpoint(tmp_path)
+        assert loaded is not None
+        assert same(loaded, {"format": 1, **(after if loaded["number"] == 2 else before)})
+        used.add(loaded["number"])
+    assert used == {1, 2}
+
+
 def test_a_kill_between_the_two_renames_leaves_the_previous_one(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, state(1))
     (tmp_path / LAST).rename(tmp_path / PREVIOUS)
@@ -88,7 +119,7 @@ def test_if_none_is_whole_the_run_does_not_start_afresh_by_itself(tmp_path: Path
     save_checkpoint(tmp_path, state(1))
     flip_bit(save_checkpoint(tmp_path, state(2)))
     flip_bit(tmp_path / PREVIOUS)
-    with pytest.raises(ValueError, match=r"last\.ckpt' is damaged.*previous\.ckpt' is damaged.*to start afresh"):
+    with pytest.raises(ValueError, match=r"last\.ckpt' is damaged.*previous\.ckpt' is damaged.*another `out`"):
         load_checkpoint(tmp_path)
 
 
@@ -110,14 +141,14 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
             return (print, ("executed",))
 
     torch.save({"format": 1, "trap": Trap()}, tmp_path / LAST)
-    with pytest.raises(ValueError, match="is not a checkpoint of ldstyle") as caught:
+    with pytest.raises(ValueError, match=r"last\.ckpt' is damaged or not a checkpoint") as caught:
         load_checkpoint(tmp_path)
     assert isinstance(caught.value.__cause__, pickle.UnpicklingError)
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     torch.save({"format": 99}, tmp_path / LAST)
-    with pytest.raises(ValueError, match=r"must be a checkpoint of format 1; got 99\. Go on with the version"):
+    with pytest.raises(ValueError, match=r"must be a checkpoint of format 1; got 99\. Resume with the version"):
         load_checkpoint(tmp_path)
 
 

@@ -124,15 +124,26 @@ def test_ctrl_c_finishes_the_step_saves_and_dropout_goes_on_where_it_was(
     assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
 
 
-def test_changed_data_are_noticed(scenes: Path, tmp_path: Path) -> None:
+def test_changed_data_and_checkpoints_of_another_version_are_refused(scenes: Path, tmp_path: Path) -> None:
     config = tiny(scenes, tmp_path / "run", optimizer={"epochs": 1, "steps_per_epoch": 1})
     fit(config)
     (tmp_path / "run" / "done").unlink()
     state = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
-    state["digests"]["suburb"] = "other"
-    torch.save(state, tmp_path / "run" / "last.ckpt")
-    with pytest.raises(ValueError, match=r"The data of suburb changed since the run was started\. Restore them"):
+
+    def other(message: str, **changes: object) -> None:
+        torch.save(state | changes, tmp_path / "run" / "last.ckpt")
+        with pytest.raises(ValueError, match=message):
+            fit(config)
+
+    other("The data of suburb changed", digests=state["digests"] | {"suburb": "other"})
+    other("of this version of ldstyle.*Missing key", net={})
+    other("of this version of ldstyle.*'int' object", sampler=3)
+    other("of this version of ldstyle.*it has no 'best'", stopping={})
+    torch.save({key: value for key, value in state.items() if key != "digests"}, tmp_path / "run" / "last.ckpt")
+    with pytest.raises(ValueError, match=r"of this version of ldstyle.*it has no 'digests'"):
         fit(config)
+    torch.save(state, tmp_path / "run" / "last.ckpt")
+    fit(config)
 
 
 def test_a_run_killed_while_finishing_is_finished(scenes: Path, tmp_path: Path) -> None:

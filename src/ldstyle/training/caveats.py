@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ldstyle.training.sources import SourceData
 
 
@@ -15,7 +17,7 @@ def label_caveats(data: SourceData) -> Iterator[str]:
             f"No training image has an annotation of {', '.join(data.untrained_labels)}: such labels are not trained, "
             "are predicted as unknown (NaN), and are left out of all scores. Annotate some, or drop their columns."
         )
-    known, present = (labels >= 0).any(axis=0), (labels == 1).any(axis=0)
-    never = [name for name, one, two in zip(data.vocabulary, known, present, strict=True) if one and not two]
+    absent = (labels >= 0).any(axis=0) & (labels < 1).all(axis=0)
+    never = [data.vocabulary[label] for label in np.flatnonzero(absent)]
     if never:
         yield f"No training image has {', '.join(never)}: the model learns that such labels are always absent."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -103,45 +102,51 @@ def _copied(value: Any, old: Any) -> Any:
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     """Load the newest checkpoint that is whole, to the host; ``None`` if there is none.
 
-    A damaged one is reported, and the one before it is used.
+    One that cannot be loaded, for whatever reason, is reported, and the one before it is used.
 
     Raises:
-        ValueError: All checkpoints are damaged, or of another version of this software.
+        ValueError: All checkpoints are damaged, or the newest whole one is of another version of this software.
     """
-    problems = []
+    problems: list[str] = []
+    cause: Exception | None = None
     for name in (LAST, PREVIOUS):
         path = folder / name
         if not path.exists():
             continue
-        problem = _damage(path)
-        if problem is None:
-            return _load(path)
-        problems.append(f"'{path}' is damaged: {problem}")
-        _log.warning("%s. Going back to the checkpoint before it, if there is one.", problems[-1])
+        try:
+            state = _load(path)
+        except Exception as error:  # noqa: BLE001 - a damaged archive fails in a dozen ways, none of which may end a run
+            problems.append(f"'{path}' is damaged or not a checkpoint of ldstyle: {_first_line(error)}")
+            cause = cause or error
+            _log.warning("%s. Falling back to the checkpoint before it, if there is one.", problems[-1])
+        else:
+            return _of_this_format(path, state)
     if problems:
-        raise ValueError(f"{'; '.join(problems)}. No other checkpoint is there; remove the folder to start afresh.")
+        raise ValueError(f"{'; '.join(problems)}. There is no other checkpoint; use another `out`.") from cause
     return None
 
 
-def _damage(path: Path) -> str | None:
-    """Say what is wrong with a file, or ``None``. torch.load does not verify the checksums it finds; this does."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        return str(error) or type(error).__name__
-    return None if broken is None else f"the checksum of {broken!r} is wrong"
-
-
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError) as error:
-        raise ValueError(f"'{path}' is not a checkpoint of ldstyle: {str(error).splitlines()[0]}") from error
-    found = state.get("format") if isinstance(state, dict) else None
+    """Read a checkpoint. torch.load does not verify the checksums it finds; this does."""
+    with zipfile.ZipFile(path) as archive:
+        broken = archive.testzip()
+    if broken is not None:
+        raise ValueError(f"the checksum of {broken!r} is wrong")
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict):
+        raise TypeError(f"it holds {type(state).__name__} instead of dict")
+    return state
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _of_this_format(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    found = state.get("format")
     if found != FORMAT:
         raise ValueError(
-            f"'{path}' must be a checkpoint of format {FORMAT}; got {found!r}. Go on with the version of ldstyle that "
-            "wrote it, or start afresh in another folder."
+            f"'{path}' must be a checkpoint of format {FORMAT}; got {found!r}. Resume with the version of ldstyle that "
+            "wrote it, or start afresh in another `out`."
         )
-    return dict(state)
+    return state

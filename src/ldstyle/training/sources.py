@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from ldstyle.data.catalog import read_domains
 from ldstyle.data.pool import Pool
 from ldstyle.data.splits import Split, split_domain
@@ -37,8 +39,8 @@ class SourceData:
     @cached_property
     def untrained_labels(self) -> tuple[str, ...]:
         """Labels that no training sample has an annotation of; nothing can be learned or predicted for them."""
-        known = (self.train.labels >= 0).any(axis=0)
-        return tuple(name for name, found in zip(self.vocabulary, known, strict=True) if not found)
+        unknown = (self.train.labels < 0).all(axis=0)
+        return tuple(self.vocabulary[label] for label in np.flatnonzero(unknown))
 
     @property
     def digests(self) -> dict[str, str]:

@@ -133,8 +133,18 @@ class TrainingState:
         """Continue where ``state`` was taken.
 
         Raises:
-            ValueError: The data are not those the run was started with.
+            ValueError: The data are not those the run was started with, or the state is not one of this version.
         """
+        try:
+            self._restore(state)
+        except (KeyError, IndexError, AttributeError, TypeError, RuntimeError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"The checkpoint must be one of this version of ldstyle and its packages; {reason}. Resume with the "
+                "versions that wrote it, or start afresh in another `out`."
+            ) from error
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
         if state["digests"] != self._digests:
             changed = sorted(name for name in self._digests if state["digests"].get(name) != self._digests[name])
             raise ValueError(
