@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ldstyle.benchmark.records import (
+    CLAIM,
     FAILURE,
     RECORDS,
     RESULT,
@@ -47,10 +48,80 @@ def test_a_torn_line_spoils_itself_only(tmp_path):
     assert set(read_records(tmp_path)) == {one.slug, two.slug, three.slug}
 
 
-def test_a_foreign_line_is_refused(tmp_path):
-    (tmp_path / RECORDS).write_text('{"schema": 7}\n')
-    with pytest.raises(ValueError, match=r"Line 1 of .*records\.jsonl' must be a record of schema 1; got"):
-        read_records(tmp_path)
+def test_a_line_that_a_crash_has_torn_is_named_until_the_cell_is_recorded_again(tmp_path):
+    (tmp_path / RECORDS).write_text(json.dumps(record(cell()))[:60] + "\n")
+    damaged = []
+    read_records(tmp_path, damaged=damaged)
+    assert [one.path.name for one in damaged] == [RECORDS]
+    append_record(tmp_path, record(cell()))
+    damaged.clear()
+    assert list(read_records(tmp_path, damaged=damaged)) == [cell().slug]
+    assert damaged == []
+
+
+BROKEN = {
+    "empty": "",
+    "foreign schema": '{"schema": 7}',
+    "no mapping": "[1, 2]",
+    "no entries": "{}",
+    "endless nesting": "[" * 200_000,
+    "not text": "\udcff",
+    "outer name": json.dumps({**record(cell()), "cell": "../../elsewhere"}),
+    "absolute name": json.dumps({**record(cell()), "cell": "/etc"}),
+    "scores of another kind": json.dumps({**record(cell(seed=9)), "scores": {"test": 1, "all": None}}),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_one_damaged_file_of_any_kind_is_named_and_the_rest_is_read(tmp_path, content):
+    one, two, three = cells(3)
+    write_plan(tmp_path, [one, two, three])
+    append_record(tmp_path, record(one))
+    damaged_files = [tmp_path / "plans" / "damaged.json", tmp_path / two.slug / FAILURE]
+    (tmp_path / two.slug).mkdir()
+    for path in damaged_files:
+        path.write_text(content, errors="surrogateescape")
+    (tmp_path / three.slug).mkdir()
+    (tmp_path / three.slug / RESULT).write_text(content, errors="surrogateescape")
+    with (tmp_path / RECORDS).open("a", errors="surrogateescape") as file:
+        file.write(content + "\n")
+    damaged = []
+    assert collect_strays(tmp_path, damaged=damaged) == []
+    assert [found.path for found in damaged] == [tmp_path / three.slug / RESULT]
+    damaged.clear()
+    found = {result.cell: result.status for result in read_results(tmp_path, damaged=damaged)}
+    assert found == {one.slug: "done", two.slug: "failed", three.slug: "missing"}
+    expected = {*damaged_files, tmp_path / RECORDS} - ({tmp_path / RECORDS} if not content else set())
+    assert {found.path for found in damaged} == expected
+    assert all("\n" not in str(found) and str(found.path) in str(found) for found in damaged)
+    assert read_results(tmp_path)  # also where nobody asks
+
+
+def test_a_damaged_plan_is_written_again(tmp_path):
+    path = write_plan(tmp_path, cells(2))
+    path.write_text("{")
+    assert write_plan(tmp_path, cells(2)) == path
+    assert [found.slug for found in read_plans(tmp_path)] == [one.slug for one in cells(2)]
+
+
+def test_links_out_of_the_results_folder_are_not_followed(tmp_path):
+    results, secret = tmp_path / "results", tmp_path / "secret"
+    one, two = cells(2)
+    write_plan(results, [one, two])
+    secret.mkdir()
+    (secret / RESULT).write_text(json.dumps(record(one)))
+    (secret / CLAIM).write_text("mine")
+    (results / one.slug).symlink_to(secret)
+    (results / two.slug).mkdir()
+    (results / two.slug / FAILURE).symlink_to(secret / RESULT)
+    damaged = []
+    assert collect_strays(results, damaged=damaged) == []
+    assert [found.status for found in read_results(results, damaged=damaged)] == ["missing", "failed"]
+    assert [found.path for found in damaged] == [results / one.slug / RESULT, results / two.slug / FAILURE]
+    assert all("leads out of" in str(found) for found in damaged)
+    with pytest.raises(ValueError, match=rf"{one.slug}.*leads out of"):
+        claim(results, one.slug)
+    assert (secret / CLAIM).read_text() == "mine"
 
 
 def test_a_result_reads_as_it_was_recorded(tmp_path):

@@ -241,7 +241,7 @@ def test_workers_of_a_killed_process_do_not_train_on(tmp_path):
     held.release()
 
 
-def wait_until(holds, *, seconds=60):
+def wait_until(holds, *, seconds=600):
     ends = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < ends

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,16 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from ldstyle.benchmark.cells import Cell, digest_of
+from ldstyle.benchmark.reading import (
+    DamagedFileError,
+    as_entries,
+    cell_folder,
+    left_out,
+    read_json,
+    reading,
+    reading_line,
+    require_plain,
+)
 from ldstyle.training.atomic import replace_text
 
 SCHEMA = 1
@@ -79,22 +90,30 @@ class CellResult:
 
 
 def write_plan(results: Path, cells: Sequence[Cell]) -> Path:
-    """Write down which cells were asked for, so that others can tell what is missing; a plan is written once."""
+    """Write down which cells were asked for, so that others can tell what is missing; a whole plan is kept."""
     path = results / PLANS / f"{digest_of(cells)}.json"
-    if not path.exists():
+    try:
+        read_json(path, within=results)
+    except DamagedFileError:
         path.parent.mkdir(parents=True, exist_ok=True)
         described = [cell.describe() for cell in cells]
-        replace_text(path, json.dumps({"schema": SCHEMA, "cells": described}, indent=1) + "\n")
+        replace_text(path, json.dumps({"schema": SCHEMA, "cells": described}, indent=1) + "\n", shared=True)
     return path
 
 
-def read_plans(results: Path) -> list[Cell]:
-    """Return the cells of all plans, each once, in the order of the plans' age."""
+def read_plans(results: Path, *, damaged: list[DamagedFileError] | None = None) -> list[Cell]:
+    """Return the cells of all plans, each once, in the order of the plans' age; the newest description counts.
+
+    Args:
+        results: The results folder.
+        damaged: Plans that cannot be read are added to it; they are left out either way.
+    """
     cells: dict[str, Cell] = {}
-    for path in sorted(results.glob(f"{PLANS}/*.json"), key=lambda path: path.stat().st_mtime_ns):
-        for described in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            cell = Cell.from_description(described)
-            cells.setdefault(cell.slug, cell)
+    for path in sorted(results.glob(f"{PLANS}/*.json"), key=lambda path: path.lstat().st_mtime_ns):
+        with left_out(damaged), reading(path, within=results):
+            content = read_json(path, within=results)
+            found = [_planned(described) for described in content["cells"]]
+            cells |= {cell.slug: cell for cell in found}
     return list(cells.values())
 
 
@@ -116,38 +135,78 @@ def append_record(results: Path, record: Mapping[str, Any]) -> bool:
     return True
 
 
-def read_records(results: Path) -> dict[str, dict[str, Any]]:
-    """Return the records by cell; of several for one cell the first counts, and a torn line does not."""
+def read_records(results: Path, *, damaged: list[DamagedFileError] | None = None) -> dict[str, dict[str, Any]]:
+    """Return the records by cell; of several for one cell the first counts.
+
+    Args:
+        results: The results folder.
+        damaged: Lines that are no records are added to it, except those that a crash has torn and a later line has
+            made up for; they are left out either way.
+    """
     records: dict[str, dict[str, Any]] = {}
-    path = results / RECORDS
-    for number, line in enumerate(path.read_bytes().split(b"\n") if path.exists() else (), start=1):
-        try:
-            record = json.loads(line)
-        except ValueError:
+    path, lines, bad = results / RECORDS, [b""], []
+    if path.exists():
+        with left_out(damaged), reading(path, within=results):
+            lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
             continue
-        if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-            raise ValueError(f"Line {number} of '{path}' must be a record of schema {SCHEMA}; got {line[:60]!r}.")
-        records.setdefault(record["cell"], record)
+        try:
+            with reading_line(path, number, within=results):
+                record = as_entries(json.loads(line))
+                _from_record(record)
+                records.setdefault(record["cell"], record)
+        except DamagedFileError as error:
+            bad.append((_named_in(line), error))
+    for name, problem in bad:
+        with left_out(damaged):
+            if name not in records:
+                raise problem
     return records
 
 
-def collect_strays(results: Path) -> list[str]:
-    """Append the records of cells whose process died between finishing them and appending; return their names."""
+def collect_strays(results: Path, *, damaged: list[DamagedFileError] | None = None) -> list[str]:
+    """Append the records of cells whose process died between finishing them and appending; return their names.
+
+    Args:
+        results: The results folder.
+        damaged: Records that cannot be read are added to it; their cells are still to be done.
+    """
     known = read_records(results)
-    strays = [path for path in sorted(results.glob(f"*/{RESULT}")) if path.parent.name not in known]
-    return [path.parent.name for path in strays if append_record(results, json.loads(path.read_text("utf-8")))]
+    found = []
+    for path in sorted(results.glob(f"*/{RESULT}")):
+        if path.parent.name not in known:
+            with left_out(damaged):
+                record = read_result(results, path.parent.name)
+                found += [path.parent.name] if append_record(results, record) else []
+    return found
+
+
+def read_result(results: Path, cell: str) -> dict[str, Any]:
+    """Read the ``result.json`` of a finished cell.
+
+    Raises:
+        DamagedFileError: It is missing, damaged, or of another cell.
+    """
+    path = results / cell / RESULT
+    with reading(path, within=results):
+        record = read_json(path, within=results)
+        _from_record(record)
+        if record["cell"] != cell:
+            raise ValueError(f"it must be the record of {cell}; got {record['cell']!r}")
+    return record
 
 
 def write_failure(results: Path, cell: Cell, *, error: str, trace: str = "") -> None:
     """Note why a cell failed; the next run tries it again."""
-    folder = results / cell.slug
+    folder = cell_folder(results, cell.slug)
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / FAILURE, json.dumps({"schema": SCHEMA, "error": error, "traceback": trace}, indent=1) + "\n")
 
 
 def claim(results: Path, slug: str) -> FileLock | None:
     """Hold a cell for this process until the claim is released or the process ends; ``None`` if another holds it."""
-    folder = results / slug
+    folder = cell_folder(results, slug)
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / CLAIM)
     try:
@@ -160,7 +219,8 @@ def claim(results: Path, slug: str) -> FileLock | None:
 def is_claimed(results: Path, slug: str) -> bool:
     """Whether some process runs a cell now."""
     path = results / slug / CLAIM
-    if not path.exists():
+    # Opening a lock empties the file, so one that a link leads to is left alone.
+    if not path.is_file() or not path.resolve().is_relative_to(results.resolve()):
         return False
     lock = FileLock(path)
     try:
@@ -171,8 +231,13 @@ def is_claimed(results: Path, slug: str) -> bool:
     return False
 
 
-def read_results(results: Path) -> list[CellResult]:
+def read_results(results: Path, *, damaged: list[DamagedFileError] | None = None) -> list[CellResult]:
     """Return what is known of every cell that was planned or is done, each once.
+
+    Args:
+        results: The results folder.
+        damaged: Files that cannot be read are added to it. They are left out either way, and so are files that a link
+            outside the folder leads to.
 
     Raises:
         FileNotFoundError: There is nothing of a grid in the folder.
@@ -183,15 +248,34 @@ def read_results(results: Path) -> list[CellResult]:
         raise FileNotFoundError(
             f"There are no results in '{results}'.{single} Start with `ldstyle bench run --results DIR`."
         )
-    records = read_records(results)
-    planned = {cell.slug: cell for cell in read_plans(results)}
+    records = read_records(results, damaged=damaged)
+    planned = {cell.slug: cell for cell in read_plans(results, damaged=damaged)}
     found = [
-        _from_record(records[slug]) if slug in records else _unfinished(results, cell) for slug, cell in planned.items()
+        _from_record(records[slug]) if slug in records else _unfinished(results, cell, damaged)
+        for slug, cell in planned.items()
     ]
     return found + [_from_record(record) for slug, record in records.items() if slug not in planned]
 
 
+def _planned(described: Mapping[str, Any]) -> Cell:
+    """Return a cell of a plan, whose description may be anything."""
+    described = as_entries(described)
+    _check_names(described)
+    as_entries(described["settings"])
+    return Cell.from_description(described)
+
+
 def _from_record(record: Mapping[str, Any]) -> CellResult:
+    """Return a finished cell.
+
+    Raises:
+        KeyError: An entry is missing.
+        ValueError: The record is of another schema, or an entry is not what it must be; so does TypeError.
+    """
+    if record.get("schema") != SCHEMA:
+        raise ValueError(f"it must be a record of schema {SCHEMA}; got {record.get('schema')!r}")
+    _check_names(record)
+    _check_scores(as_entries(record["scores"]))
     names = ("cell", "method", "title", "seed", "preset", "oracle", "scores", "validation_map", "selected_epoch")
     return CellResult(
         **{name: record[name] for name in names},
@@ -199,22 +283,62 @@ def _from_record(record: Mapping[str, Any]) -> CellResult:
         sources=tuple(record["split"]["sources"]),
         target=record["split"]["target"],
         status="done",
-        epochs=record["epochs_run"],
-        wall_seconds=record["wall_seconds"],
-        splits=record["splits"],
-        vocabulary=tuple(record["vocabulary"]),
+        epochs=_typed("epochs_run", record["epochs_run"], int),
+        wall_seconds=_typed("wall_seconds", record["wall_seconds"], int, float),
+        splits=as_entries(record["splits"]),
+        vocabulary=_texts("vocabulary", record["vocabulary"]),
         record=record,
     )
 
 
-def _unfinished(results: Path, cell: Cell) -> CellResult:
+def _check_names(described: Mapping[str, Any]) -> None:
+    """Check what names a cell: names become folders, so each must stay in the results folder."""
+    split = as_entries(described["split"])
+    for name in (described["cell"], described["method"], described["preset"], split["name"]):
+        require_plain(name)
+    _texts("split.sources", split["sources"])
+    _typed("split.target", split["target"], str)
+    _typed("title", described["title"], str)
+    _typed("seed", described["seed"], int)
+    _typed("oracle", described.get("oracle", False), bool)
+
+
+def _check_scores(scores: Mapping[str, Any]) -> None:
+    for part in ("test", "all"):
+        if scores[part] is None and part == "all":
+            continue
+        table = as_entries(scores[part])
+        numbers = {name: table[name] for name in ("map", "cf1", "of1")} | as_entries(table["ap"])
+        for name, value in numbers.items():
+            _typed(f"scores.{part}.{name}", value, int, float, type(None))
+
+
+def _typed(name: str, value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise TypeError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}; got {value!r:.60}")
+    return value
+
+
+def _texts(name: str, values: Any) -> tuple[str, ...]:
+    return tuple(_typed(name, value, str) for value in _typed(name, values, list, tuple))
+
+
+def _named_in(line: bytes) -> str | None:
+    """Return the cell that a damaged line of the records is about, if its beginning is whole."""
+    found = re.search(rb'"cell": "([^"\\]+)"', line)
+    return found[1].decode(errors="replace") if found else None
+
+
+def _unfinished(results: Path, cell: Cell, damaged: list[DamagedFileError] | None) -> CellResult:
     folder = results / cell.slug
     status: Status = "missing"
     error = None
     if is_claimed(results, cell.slug):
         status = "running"
     elif (folder / FAILURE).exists():
-        status, error = "failed", json.loads((folder / FAILURE).read_text(encoding="utf-8"))["error"]
+        status, error = "failed", f"'{folder / FAILURE}' is damaged"
+        with left_out(damaged), reading(folder / FAILURE, within=results):
+            error = _typed("error", read_json(folder / FAILURE, within=results)["error"], str)
     split = cell.split
     return CellResult(
         cell.slug,
@@ -235,7 +359,5 @@ def _unfinished(results: Path, cell: Cell) -> CellResult:
 
 def _epochs(folder: Path) -> int:
     """Count the epochs of a run in progress by the lines of its metrics."""
-    try:
-        return (folder / "metrics.jsonl").read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.is_file() else 0

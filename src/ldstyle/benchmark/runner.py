@@ -15,13 +15,17 @@ from filelock import FileLock
 
 from ldstyle.benchmark.cells import Cell
 from ldstyle.benchmark.places import Place
+from ldstyle.benchmark.reading import DamagedFileError
 from ldstyle.benchmark.records import (
     FAILURE,
+    RECORDS,
+    RESULT,
     append_record,
     claim,
     collect_strays,
     read_plans,
     read_records,
+    read_results,
     write_failure,
 )
 from ldstyle.benchmark.work import STORE, Job, Outcome
@@ -83,6 +87,7 @@ class Summary:
         failed: Why each failed.
         elsewhere: In the hands of another process.
         left: Not done because of a request to stop.
+        damaged: Files that cannot be read and were left out, each with the reason.
     """
 
     skipped: list[str] = field(default_factory=list)
@@ -90,11 +95,12 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     elsewhere: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    damaged: list[DamagedFileError] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing failed, 1 if something did, 130 after a request to stop."""
-        return 130 if self.left else int(bool(self.failed))
+        """0 if nothing failed, 1 if something did or a file is damaged, 130 after a request to stop."""
+        return 130 if self.left else int(bool(self.failed or self.damaged))
 
 
 def run_cells(
@@ -132,10 +138,11 @@ class _Run:
         self._results, self._place, self._executor, self._report = results, place, executor, report
         results.mkdir(parents=True, exist_ok=True)
         self._store = _store_token(results)
-        collect_strays(results)
+        damaged: list[DamagedFileError] = []
+        collect_strays(results, damaged=damaged)
         done = read_records(results)
         self._todo = deque(cell for cell in cells if cell.slug not in done)
-        self._summary = Summary(skipped=[cell.slug for cell in cells if cell.slug in done])
+        self._summary = Summary(skipped=[cell.slug for cell in cells if cell.slug in done], damaged=damaged)
         self._flying: dict[str, tuple[Cell, FileLock]] = {}
         self._lost: Counter[str] = Counter()
         self._taken: list[Cell] = []
@@ -156,6 +163,10 @@ class _Run:
                     held.release()
         self._summary.left += [cell.slug for cell in self._todo]
         self._summary.elsewhere += [cell.slug for cell in self._taken]
+        repaired = {self._results / cell / RESULT for cell in self._summary.done}
+        self._summary.damaged = [one for one in self._summary.damaged if one.path not in repaired]
+        if (self._results / RECORDS).exists():
+            read_results(self._results, damaged=self._summary.damaged)
         return self._summary
 
     def _start(self) -> None:

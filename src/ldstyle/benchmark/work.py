@@ -8,6 +8,7 @@ import platform
 import shutil
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +17,8 @@ from filelock import FileLock
 
 from ldstyle.benchmark.cells import Cell
 from ldstyle.benchmark.places import Place, prepare_place
-from ldstyle.benchmark.records import CLAIM, RESULT, SCHEMA
+from ldstyle.benchmark.reading import DamagedFileError
+from ldstyle.benchmark.records import CLAIM, RESULT, SCHEMA, read_result
 
 if TYPE_CHECKING:
     from ldstyle.training.record import RunRecord
@@ -120,9 +122,9 @@ def run_cell(cell: Cell, *, place: Place, folder: Path) -> dict[str, Any]:
     runtime = {"out": str(folder), "quiet": True, "logger": "none", "data": {"cache_dir": place.cache_dir}}
     config = config_from(merge(cell.settings, runtime))
     with FileLock(folder / "work.lock", timeout=TAKEOVER_SECONDS):
-        if (folder / RESULT).exists():
-            finished: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-            return finished
+        # Where the record is missing or damaged, it is written anew from the run, which need not train again.
+        with suppress(DamagedFileError):
+            return read_result(folder.parent, folder.name)
         run = fit(config)
         began = time.monotonic()
         report = evaluate(folder, domain=cell.split.target)

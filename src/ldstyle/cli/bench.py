@@ -10,9 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
+
+if TYPE_CHECKING:
+    from ldstyle.benchmark.reading import DamagedFileError
+    from ldstyle.benchmark.records import CellResult
 
 EXAMPLES = """
 examples:
@@ -45,39 +50,62 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """Show how far the grid is; exit with 1 if a cell failed."""
+    """Show how far the grid is; exit with 1 if a cell failed or a file is damaged."""
     from ldstyle.benchmark.records import read_results
     from ldstyle.benchmark.status import status_view
 
-    found = read_results(arguments.results)
+    damaged: list[DamagedFileError] = []
+    found = read_results(arguments.results, damaged=damaged)
     console = Console()
     if not arguments.watch:
         console.print(status_view(found), highlight=False)
-        return int(any(cell.status == "failed" for cell in found))
-    with suppress(KeyboardInterrupt), Live(status_view(found), console=console, auto_refresh=False) as live:
-        while any(cell.status in ("running", "missing") for cell in found):
-            time.sleep(arguments.every)
-            found = read_results(arguments.results)
-            live.update(status_view(found), refresh=True)
-    return int(any(cell.status == "failed" for cell in found))
+    else:
+        with suppress(KeyboardInterrupt), Live(status_view(found), console=console, auto_refresh=False) as live:
+            while any(cell.status in ("running", "missing") for cell in found):
+                time.sleep(arguments.every)
+                damaged.clear()
+                found = read_results(arguments.results, damaged=damaged)
+                live.update(status_view(found), refresh=True)
+    name_damaged(damaged)
+    return int(bool(damaged) or any(cell.status == "failed" for cell in found))
 
 
 def verify(arguments: argparse.Namespace) -> int:
     """Rebuild all tables from the kept predictions, run one random cell again, and compare; exit with 1 if unequal."""
     from ldstyle.benchmark.records import read_results
-    from ldstyle.benchmark.verify import changed_versions, check_predictions, choose_cell, compare, run_again
+    from ldstyle.benchmark.verify import check_predictions, choose_cell
 
     results: Path = arguments.results
+    damaged: list[DamagedFileError] = []
     found = read_results(results)
-    say = sys.stdout.write
-    wrong = check_predictions(results)
+    wrong = check_predictions(results, damaged=damaged)
     for name, differences in wrong.items():
-        say(f"{name}: the predictions do not give the recorded {differences[0].name}\n")
-    done = sum(cell.status == "done" for cell in found)
-    say(f"{done - len(wrong)} of {done} cells: tables rebuilt from the predictions are the recorded ones\n")
+        sys.stdout.write(f"{name}: the predictions do not give the recorded {differences[0].name}\n")
+    name_damaged(damaged)
+    done = [cell for cell in found if cell.status == "done"]
+    spoilt = {cell.cell for cell in done for one in damaged if results / cell.cell in one.path.parents}
+    equal = len(done) - len(wrong) - len(spoilt)
+    sys.stdout.write(f"{equal} of {len(done)} cells: tables rebuilt from the predictions are the recorded ones\n")
     chosen = choose_cell(found, seed=arguments.seed)
+    return int(_compare_again(chosen, arguments) or bool(wrong or damaged))
+
+
+def name_damaged(damaged: Sequence[DamagedFileError]) -> None:
+    """Name the files of a results folder that were left out."""
+    for one in damaged:
+        sys.stderr.write(f"left out: {one}\n")
+
+
+def _compare_again(chosen: CellResult, arguments: argparse.Namespace) -> bool:
+    """Run a cell again and return whether its record differs by more than is allowed."""
+    from ldstyle.benchmark.verify import changed_versions, compare, find_recorded_place, run_again
+
+    say, trust = sys.stdout.write, arguments.trust_record
+    place = find_recorded_place(
+        chosen, arguments.data, cache_dir=arguments.cache, mapping=arguments.mapping, trust=trust
+    )
     say(f"running {chosen.cell} again\n")
-    again = run_again(results, chosen)
+    again = run_again(chosen, place, trust=trust)
     differences = compare(chosen.record, again)
     for one in changed_versions(chosen.record, again):
         say(f"note: {one.name} was {one.recorded!r}, is {one.found!r}\n")
@@ -86,11 +114,12 @@ def verify(arguments: argparse.Namespace) -> int:
         say(f"{one.name}: recorded {one.recorded!r}, found {one.found!r}\n")
     largest = max((one.size for one in differences), default=0.0)
     say(f"{chosen.cell}: {'equal' if not differences else f'largest difference {largest:g}'}\n")
-    return int(bool(wrong or beyond))
+    return bool(beyond)
 
 
 def _parser() -> argparse.ArgumentParser:
     from ldstyle.cli.bench_options import add_grid_options
+    from ldstyle.training.config import default_cache_dir
 
     parser = argparse.ArgumentParser(
         prog="ldstyle bench",
@@ -125,6 +154,17 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=0, help="decides which cell is run again (default: %(default)s)")
     command.add_argument(
         "--tolerance", type=float, default=0.0, help="largest difference to allow, e.g. between machines (%(default)s)"
+    )
+    command.add_argument(
+        "--data", help="data folder, CSV of a custom data set, or 'synthetic' (default: $LDSTYLE_DATA)"
+    )
+    command.add_argument("--mapping", type=Path, help="label map, a YAML file")
+    cache = Path(default_cache_dir())
+    command.add_argument("--cache", type=Path, default=cache, help="folder of decoded images (%(default)s)")
+    command.add_argument(
+        "--trust-record",
+        action="store_true",
+        help="use the data folder, label map and weights that the record names; for results of your own only",
     )
     for name, module in SUBCOMMANDS.items():
         if find_spec(module) is not None:

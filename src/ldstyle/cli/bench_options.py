@@ -182,6 +182,8 @@ def _summarize(summary: Summary, results: Path) -> None:
     }
     write = sys.stderr.write
     write(", ".join(f"{number} {what}" for what, number in counts.items() if number) + f"; results in '{results}'\n")
+    for one in summary.damaged:
+        write(f"left out: {one}\n")
     for name, error in summary.failed.items():
         write(f"failed: {name}: {error.splitlines()[0]} (see '{results / name / 'failure.json'}')\n")
     if summary.failed or summary.left:
