@@ -54,6 +54,15 @@ def test_options_reach_the_map(setting, capfd):
     assert "`overlap` must divide the tile of 33 px" in capfd.readouterr().err
 
 
+def test_an_interrupted_map_says_that_it_can_be_resumed(setting, capfd, monkeypatch):
+    def interrupt(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ldstyle.cli.map.map_scene", interrupt)
+    assert main(["map", "run", "scene.tif"]) == 130
+    assert "resumes" in capfd.readouterr().err
+
+
 def test_a_missing_scene_is_named(setting, capfd):
     assert main(["map", "run", "none.tif"]) == 2
     assert "The scene 'none.tif' is not a file" in capfd.readouterr().err

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import os
 import sys
 from types import SimpleNamespace
 
@@ -78,6 +79,24 @@ def test_unreadable_images_are_listed_and_skipped_on_demand(setting, capfd):
     assert "none.png" in err
     rows = table(root / "out.csv")
     np.testing.assert_allclose(scores(rows), expected[[0, 1, 3, 4]], rtol=0, atol=float32_error(load(root / "run")))
+
+
+@pytest.mark.parametrize("name", ["pipe.png", "pipe"])
+def test_a_pipe_named_as_an_image_does_not_hang(setting, capfd, name):
+    root, _ = setting
+    os.mkfifo(root / name)
+    assert run(root / "run", root / name, root / "images") == 2
+    assert f"{name}' cannot be used: it is not a file" in capfd.readouterr().err
+
+
+def test_an_interrupted_command_ends_in_one_line(setting, capfd, monkeypatch):
+    def interrupt(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ldstyle.cli.predict.predict_files", interrupt)
+    root, _ = setting
+    assert run(root / "run", root / "images") == 130
+    assert capfd.readouterr().err == "interrupted\n"
 
 
 def test_calibration_says_in_words_whether_to_trust(tmp_path, capfd, monkeypatch):

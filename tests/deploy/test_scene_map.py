@@ -18,10 +18,11 @@ RESOLUTION = 0.5
 ORIGIN = (500_000.0, 5_000_000.0)
 
 
-@pytest.fixture
-def setting(tmp_path):
-    backbone = write_model(tmp_path / "run", gsd=0.5)
-    return load(tmp_path / "run").double(), backbone
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    backbone = write_model(folder, gsd=0.5)
+    return load(folder).double(), backbone
 
 
 def write_scene(path, image, *, crs="EPSG:32633", **profile):
@@ -159,6 +160,65 @@ def test_an_interrupted_map_goes_on_and_equals_an_uninterrupted_one(setting, tmp
     np.testing.assert_array_equal(read(again.raster)[0], read(whole.raster)[0])
     assert again.footprints.read_text() == whole.footprints.read_text()
     assert not list(tmp_path.glob("*.tiles*")) + list(tmp_path.glob("*.tmp"))
+
+
+def test_a_second_map_to_the_same_file_is_refused_while_the_first_one_runs(setting, tmp_path):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(6, height=2 * SIZE, width=2 * SIZE))
+    refused = []
+
+    def again(done, total, what):
+        for name in ("map.tif", "map.tiff"):
+            with pytest.raises(ValueError, match=rf"Another process is writing the map '.*{name}'.*--out"):
+                map_scene(classifier, scene, tmp_path / name)
+            refused.append(name)
+
+    made = map_scene(classifier, scene, tmp_path / "map.tif", progress=again)
+    assert len(refused) == 6
+    whole = map_scene(classifier, scene, tmp_path / "whole.tif")
+    np.testing.assert_array_equal(read(made.raster)[0], read(whole.raster)[0])
+
+
+def test_damaged_rows_of_an_interrupted_map_are_computed_again(setting, tmp_path):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(6, height=3 * SIZE, width=2 * SIZE))
+
+    def stop(done, total, what):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        map_scene(classifier, scene, tmp_path / "map.tif", progress=stop)
+    tiles = tmp_path / "map.tif.tiles"
+    content = bytearray(tiles.read_bytes())
+    content[len(content) // 2] ^= 64
+    tiles.write_bytes(content)
+    made = map_scene(classifier, scene, tmp_path / "map.tif")
+    assert (made.resumed, made.dropped) == (1, 2)
+    whole = map_scene(classifier, scene, tmp_path / "whole.tif")
+    np.testing.assert_array_equal(read(made.raster)[0], read(whole.raster)[0])
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 3}, {"min_valid": 0.4}, {"bands": (1, 2, 3)}, {"limits": (0, 255)}])
+def test_any_other_option_starts_the_map_anew(setting, tmp_path, change):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(6, height=2 * SIZE, width=SIZE))
+
+    def stop(done, total, what):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        map_scene(classifier, scene, tmp_path / "map.tif", progress=stop)
+    assert map_scene(classifier, scene, tmp_path / "map.tif", options=MapOptions(**change)).resumed == 0
+
+
+@pytest.mark.parametrize("name", ["map.geojson", "map", "map.png"])
+def test_the_map_must_be_named_as_a_geotiff(setting, tmp_path, name):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(0))
+    with pytest.raises(ValueError, match=rf"--out must .*\.tif.*; got '.*{name}'"):
+        map_scene(classifier, scene, tmp_path / name)
+    assert not (tmp_path / name).exists()
 
 
 def test_footprints_are_the_regions_above_threshold_in_longitude_and_latitude(setting, tmp_path):

@@ -205,6 +205,7 @@ def test_a_newer_schema_is_refused(saved):
         ("preprocessing", {"mean": [0, 0, 0]}),
         ("size", 0),
         ("size", 64.5),
+        ("size", 1_000_000),
         ("gsd", -1),
         ("sources", None),
         ("extra", []),

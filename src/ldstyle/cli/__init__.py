@@ -20,6 +20,9 @@ COMMANDS = {
     "train": "train a model on source domains, or go on with a run",
 }
 
+INTERRUPTED = 130
+"""Exit code of a command that was stopped on request, as of a shell."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the command's module is imported only when it is named.
@@ -46,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"error: {error}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
 
 
 def _usage() -> str:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from ldstyle.cli.outputs import add_force, guarded
 from ldstyle.data.tables import Progress
 
 LAYOUTS = r"""
@@ -83,9 +84,10 @@ def stats(arguments: argparse.Namespace) -> int:
         csv.writer(sys.stdout).writerows([header, *rows])
     else:
         partial = arguments.csv.with_name(f"{arguments.csv.name}.tmp")
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([header, *rows])
-        partial.replace(arguments.csv)
+        with guarded(arguments.csv, force=arguments.force):
+            with partial.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerows([header, *rows])
+            partial.replace(arguments.csv)
     return 0
 
 
@@ -137,7 +139,8 @@ def show(arguments: argparse.Namespace) -> int:
     if not shown:
         raise FileNotFoundError(f"No images found in '{root}'. See `ldstyle data --help`.")
     figure = class_samples(shown, per_cell=arguments.per_cell, size=arguments.size, seed=arguments.seed)
-    save_figure(figure, arguments.out)
+    with guarded(arguments.out, force=arguments.force):
+        save_figure(figure, arguments.out)
     Console().print(f"class samples: {arguments.out}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -169,7 +172,9 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     add(check).add_argument("--skip-bad", action="store_true", help="list problems as warnings instead of failing")
-    add(stats).add_argument("--csv", type=Path, help="write the table as CSV to this file, '-' for standard output")
+    command = add(stats)
+    command.add_argument("--csv", type=Path, help="write the table as CSV to this file, '-' for standard output")
+    add_force(command)
     command = add(prepare)
     command.add_argument("--size", type=_positive, default=224, help="pixels per image side (default: %(default)s)")
     command.add_argument("--cache", type=Path, default=_default_cache(), help="folder of caches (default: %(default)s)")
@@ -181,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--workers", type=_positive, default=2, help="processes (default: %(default)s)")
     command = add(show)
     command.add_argument("--out", type=Path, default=Path("class_samples.png"), help="PNG (default: %(default)s)")
+    add_force(command)
     command.add_argument(
         "--per-cell", type=_positive, default=3, help="images per label and domain (default: %(default)s)"
     )

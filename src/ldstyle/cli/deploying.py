@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import torch
 
 from ldstyle.deploy.classifier import Classifier, load
+from ldstyle.training.model_file import DESCRIPTION, WEIGHTS
 
 
 def add_images(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +43,12 @@ def device_of(arguments: argparse.Namespace) -> torch.device:
 def load_for(arguments: argparse.Namespace) -> Classifier:
     """Load the model for many images: with channels last, convolutions on a CPU are up to 1.4 times as fast."""
     return load(arguments.model).to(device_of(arguments)).to(memory_format=torch.channels_last)
+
+
+def model_files(model: str) -> list[Path]:
+    """Return the files of a model, which are inputs of the command."""
+    folder = Path(model) if Path(model).is_dir() else Path(model).parent
+    return [folder / DESCRIPTION, folder / WEIGHTS]
 
 
 def positive(text: str) -> int:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from ldstyle.cli.deploying import add_computing, add_images, device_of
-from ldstyle.data.decode import decode
+from ldstyle.cli.deploying import add_computing, add_images, device_of, model_files
+from ldstyle.cli.outputs import add_force, check_outputs, guarded
 from ldstyle.data.figures import save_figure
 from ldstyle.deploy.classifier import load
+from ldstyle.deploy.files import read_images, refuse_all, refuse_bad
 from ldstyle.deploy.listing import list_images, sheet_names
 from ldstyle.deploy.overlay import Explainer, explanation_sheet
-from ldstyle.training.progress import open_display
+from ldstyle.training.progress import Display, open_display
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,19 +28,39 @@ def main(argv: Sequence[str]) -> int:
         known = ", ".join(classifier.vocabulary)
         raise ValueError(f"--labels must be labels of the model; got {unknown[0]!r}. Choose from: {known}.")
     paths = list_images(arguments.images, standard_input=sys.stdin.buffer)
-    explain = Explainer(classifier)
-    names = sheet_names(paths)
+    sheets = {path: arguments.out / name for path, name in zip(paths, sheet_names(paths), strict=True)}
+    inputs = [*model_files(arguments.model), *paths]
+    check_outputs(*sheets.values(), inputs=inputs, force=arguments.force)
     with open_display(quiet=arguments.quiet) as display:
-        for start in range(0, len(paths), arguments.batch_size):
-            batch = paths[start : start + arguments.batch_size]
-            images = torch.from_numpy(np.stack([decode(path, classifier.size) for path in batch]))
-            explanation = explain(images)
+        problems = _draw(Explainer(classifier), sheets, arguments, display)
+        for problem in problems:
+            sys.stderr.write(f"warning: left out: {problem}\n")
+        display.say(f"{len(sheets) - len(problems)} sheets: {arguments.out}")
+    return 0
+
+
+def _draw(
+    explain: Explainer, sheets: Mapping[Path, Path], arguments: argparse.Namespace, display: Display
+) -> list[str]:
+    """Draw the sheets of the images that can be read, and return why the others cannot."""
+    problems: list[str] = []
+    done = 0
+    for batch, pixels, wrong in read_images(list(sheets), explain.classifier.size, arguments.batch_size, 1):
+        problems += wrong
+        if problems and not arguments.skip_bad:
+            refuse_bad(problems)
+        if pixels is None:
+            continue
+        explanation = explain(torch.from_numpy(pixels))
+        with guarded(*(sheets[path] for path in batch), force=True):
             for row, path in enumerate(batch):
                 sheet = explanation_sheet(path, explanation, row, labels=arguments.labels, size=arguments.size)
-                save_figure(sheet, arguments.out / names[start + row])
-                display.work(start + row + 1, len(paths), "sheets")
-        display.say(f"{len(paths)} sheets: {arguments.out}")
-    return 0
+                save_figure(sheet, sheets[path])
+                done += 1
+                display.work(done + len(problems), len(sheets), "sheets")
+    if not done:
+        refuse_all(problems)
+    return problems
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=Path("explanations"), help="folder of sheets (default: %(default)s)"
     )
+    add_force(parser)
+    parser.add_argument("--skip-bad", action="store_true", help="list images that cannot be read and leave them out")
     parser.add_argument("--labels", nargs="+", metavar="LABEL", help="labels to show (default: all)")
     parser.add_argument("--size", type=int, default=320, help="width of a panel in pixels (default: %(default)s)")
     add_computing(parser, batch_size=8, workers=False)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ldstyle.cli.deploying import add_computing, load_for, positive
-from ldstyle.deploy.scene_map import MapOptions, map_scene
+from ldstyle.cli import INTERRUPTED
+from ldstyle.cli.deploying import add_computing, load_for, model_files, positive
+from ldstyle.cli.outputs import add_force, guarded
+from ldstyle.deploy.scene_map import MapOptions, footprints_of, map_scene
 from ldstyle.training.progress import open_display
 
 
 def main(argv: Sequence[str]) -> int:
-    """Slide over a GeoTIFF of any size and map the probability of each label; an interrupted run goes on."""
+    """Slide over a GeoTIFF of any size and map the probability of each label; an interrupted run resumes."""
     arguments = _parser().parse_args(argv)
-    classifier = load_for(arguments)
     options = MapOptions(
         tile=arguments.tile,
         match_gsd=arguments.match_gsd,
@@ -25,15 +27,28 @@ def main(argv: Sequence[str]) -> int:
         batch_size=arguments.batch_size,
     )
     out = arguments.out or Path(f"{arguments.scene.stem}-labels.tif")
+    inputs = [arguments.scene, *model_files(arguments.model)]
+    with guarded(out, footprints_of(out), inputs=inputs, force=arguments.force):
+        try:
+            _map(arguments, out, options)
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted; the same command resumes\n")
+            return INTERRUPTED
+    return 0
+
+
+def _map(arguments: argparse.Namespace, out: Path, options: MapOptions) -> None:
+    classifier = load_for(arguments)
     with open_display(quiet=arguments.quiet) as display:
         made = map_scene(classifier, arguments.scene, out, options=options, progress=display.work)
         if made.resumed:
             display.say(f"{made.resumed} rows of tiles were there from an interrupted run")
+        if made.dropped:
+            display.say(f"{made.dropped} damaged rows of the interrupted run were computed again")
         for sentence in made.sentences:
             display.say(sentence)
         display.say(f"probabilities: {made.raster}")
         display.say(f"{made.regions} footprints: {made.footprints}")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", help="run folder, or its model.json or model.safetensors")
     parser.add_argument("scene", type=Path, help="GeoTIFF, or any raster GDAL reads")
     parser.add_argument("--out", type=Path, help="GeoTIFF to write (default: SCENE-labels.tif in this folder)")
+    add_force(parser)
     parser.add_argument("--tile", type=positive, help="side of a tile in pixels of the scene (default: the model's)")
     parser.add_argument(
         "--match-gsd", action="store_true", help="choose tiles that show as much ground as the training images"

@@ -11,7 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ldstyle.cli.deploying import add_computing, add_images, load_for
+from ldstyle.cli.deploying import add_computing, add_images, load_for, model_files
+from ldstyle.cli.outputs import add_force, guarded
 from ldstyle.deploy.files import FilePredictions, predict_files
 from ldstyle.deploy.listing import list_images
 from ldstyle.deploy.shift import ShiftReport, check_shift, check_statistics
@@ -28,12 +29,19 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     form = _format(arguments)
     check_format(form)
+    paths = list_images(arguments.images, standard_input=sys.stdin.buffer)
+    outputs = () if arguments.out == _STANDARD_OUTPUT else (arguments.out,)
+    with guarded(*outputs, inputs=[*model_files(arguments.model), *paths], force=arguments.force):
+        _predict(arguments, paths, form)
+    return 0
+
+
+def _predict(arguments: argparse.Namespace, paths: Sequence[Path], form: Format) -> None:
     classifier = load_for(arguments)
     points: tuple[InsertionPoint, ...] = ()
     if arguments.calibrate:
         check_statistics(classifier.model)
         points = style_points(classifier.backbone, image_size=classifier.size)
-    paths = list_images(arguments.images, standard_input=sys.stdin.buffer)
     with open_display(quiet=arguments.quiet) as display:
         found = predict_files(
             classifier,
@@ -52,7 +60,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         write_table(content, arguments.out)
     _say(found, report, arguments)
-    return 0
 
 
 def _say(found: FilePredictions, report: ShiftReport | None, arguments: argparse.Namespace) -> None:
@@ -91,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=_STANDARD_OUTPUT, help="table to write; '-' for standard output (default)"
     )
+    add_force(parser)
     parser.add_argument("--format", choices=FORMATS, help="format of the table (default: by the suffix of --out)")
     parser.add_argument("--skip-bad", action="store_true", help="list images that cannot be read and leave them out")
     parser.add_argument(

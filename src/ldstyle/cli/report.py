@@ -9,6 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ldstyle.cli.outputs import add_force, guarded
+
 DESCRIPTION = """Make tables (Markdown, LaTeX, CSV), figures (PNG, SVG and their data) and one page that needs no
 network and no server from results folders of `ldstyle bench`. What is not done is named, never averaged over. Figures
 of images need the data and the models of the runs; without them the rest is made."""
@@ -26,16 +28,15 @@ def main(argv: Sequence[str]) -> int:
     from ldstyle.report.formats import to_markdown
 
     console = Console(stderr=True)
-    with console.status("reading results") as status:
+    out, force = arguments.out, arguments.force
+    with console.status("reading results") as status, guarded(out, inputs=arguments.results, force=force):
 
         def progress(text: str) -> None:
             status.update(text)
             if not console.is_terminal:
                 sys.stderr.write(f"{text}\n")
 
-        report = build_report(
-            arguments.results, arguments.out, only=arguments.only, data=arguments.data, progress=progress
-        )
+        report = build_report(arguments.results, out, only=arguments.only, data=arguments.data, progress=progress)
     for item in report.absent:
         sys.stderr.write(f"not made: {item.slug}: {item.reason}\n")
     if report.page is None:
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("results", nargs="+", type=Path, metavar="RESULTS", help="results folders of `ldstyle bench`")
     add("--out", type=Path, default=Path("report"), metavar="DIR", help="folder of the report (default: %(default)s)")
+    add_force(parser)
     add("--only", nargs="+", default=[], metavar="SLUG", help="make these items again, without the page")
     add("--data", type=Path, metavar="DIR", help="data folder, if it has moved since the runs")
     return parser

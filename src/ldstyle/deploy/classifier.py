@@ -141,6 +141,18 @@ def load(path: str | PathLike[str]) -> Classifier:
     return Classifier(load_model(Path(path)))
 
 
+def read_image(path: Path, size: int) -> NDArray[np.uint8]:
+    """Decode an image file, (3, S, S); a pipe or device, which might never end, is refused.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file cannot be used; path and reason are named.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"'{path}' cannot be used: it is not a file but a folder, a pipe or a device.")
+    return decode(path, size)
+
+
 def _batches(images: Picture | Sequence[Picture], *, size: int, batch_size: int) -> Iterator[Tensor]:
     """Yield batches of squares, (B, 3, S, S), each of one dtype."""
     if isinstance(images, Tensor) and images.ndim == 4:
@@ -172,7 +184,7 @@ def _square(picture: Picture, size: int) -> Tensor:
                 )
             image = Image.fromarray(picture)
         case str() | PathLike():
-            return torch.from_numpy(decode(Path(picture), size))
+            return torch.from_numpy(read_image(Path(picture), size))
         case other:
             raise TypeError(f"An image must be a file, Pillow image, array or tensor; got {type(other).__name__}.")
     if image.size != (size, size):

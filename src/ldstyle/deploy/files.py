@@ -6,16 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.data.decode import decode
 from ldstyle.data.tables import Progress
-from ldstyle.deploy.classifier import Classifier, Prediction
+from ldstyle.deploy.classifier import Classifier, Prediction, read_image
 from ldstyle.deploy.read_ahead import read_ahead
 from ldstyle.nn import InsertionPoint
 from ldstyle.training.scoring import evaluating
@@ -76,7 +75,7 @@ def predict_files(
     styles: list[Tensor] = []
     done = 0
     with evaluating(classifier), torch.inference_mode():
-        for batch, pixels, wrong in _read(paths, classifier.size, batch_size, workers or os.cpu_count() or 1):
+        for batch, pixels, wrong in read_images(paths, classifier.size, batch_size, workers or os.cpu_count() or 1):
             problems += wrong
             done += len(batch) + len(wrong)
             # After a problem the rest is only read, so that all problems are named at once.
@@ -89,21 +88,38 @@ def predict_files(
             if progress is not None:
                 progress(done, len(paths), "images")
     if problems and not skip_bad:
-        raise ValueError(f"{_listed(problems)} Mend or remove them, or leave them out with --skip-bad.")
+        refuse_bad(problems)
     if not kept:
-        raise ValueError(f"At least one image must be readable; none is. {_listed(problems)}")
+        refuse_all(problems)
     prediction = classifier.judge(torch.cat(logits).cpu())
     return FilePredictions(tuple(kept), prediction, torch.cat(styles).cpu() if style_points else None, tuple(problems))
 
 
-def _read(
+def refuse_bad(problems: Sequence[str]) -> NoReturn:
+    """Raise an error that names images that cannot be read and the way to leave them out."""
+    raise ValueError(f"{_listed(problems)} Mend or remove them, or leave them out with --skip-bad.")
+
+
+def refuse_all(problems: Sequence[str]) -> NoReturn:
+    """Raise an error that says that no image can be read."""
+    raise ValueError(f"At least one image must be readable; none is. {_listed(problems)}")
+
+
+def read_images(
     paths: Sequence[Path], size: int, batch_size: int, workers: int
 ) -> Iterator[tuple[list[Path], NDArray[np.uint8] | None, list[str]]]:
-    """Yield batches of readable images with their pixels, and the problems met on the way."""
+    """Yield batches of readable images with their pixels, and the problems met on the way.
+
+    Args:
+        paths: Image files.
+        size: Side S of the squares they are resized to.
+        batch_size: Most images of a batch.
+        workers: Threads that decode.
+    """
 
     def read(path: Path) -> Read:
         try:
-            return decode(path, size)
+            return read_image(path, size)
         except (ValueError, OSError) as error:
             return str(error)
 

@@ -24,6 +24,7 @@ INK, QUIET = "#222222", "#6b6b6b"
 _COLOURS = "inferno"
 _STRONGEST = 0.75  # share of the heat where it is greatest; the image stays visible below
 _COLUMNS = 4
+_LONGEST = 4  # panels of longer images are squeezed
 _TITLE = 0.14  # height of a title, where a panel is 1 wide
 
 
@@ -103,7 +104,7 @@ def explanation_sheet(
     image = decode(path, size).transpose(1, 2, 0)
     heat = heatmaps(explanation.maps[row].float(), size=(size, size)).numpy()
     image_width, image_height = image_size(path)
-    ratio = image_height / image_width
+    ratio = min(max(image_height / image_width, 1 / _LONGEST), _LONGEST)
     columns = min(_COLUMNS, 1 + len(chosen))
     rows = -(-(1 + len(chosen)) // columns)
     figure = Figure(figsize=(columns, rows * (ratio + _TITLE)), dpi=size, facecolor="white")

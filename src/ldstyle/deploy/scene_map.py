@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ldstyle.data.tables import Progress
@@ -19,7 +21,10 @@ from ldstyle.deploy.read_ahead import read_ahead
 from ldstyle.deploy.scene import Scene, open_scene
 from ldstyle.deploy.tile_store import TileStore
 from ldstyle.deploy.tiling import TileGrid, blend_rows
+from ldstyle.training.model_file import description_digest
 from ldstyle.training.scoring import evaluating
+
+SUFFIXES = (".tif", ".tiff")
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class SceneMap:
         footprints: Regions above threshold, GeoJSON.
         regions: Their number.
         resumed: Rows of tiles that were there from an interrupted run.
+        dropped: Rows of that run that were damaged and computed again.
         sentences: What to know about the map, in words.
     """
 
@@ -65,6 +71,7 @@ class SceneMap:
     footprints: Path
     regions: int
     resumed: int
+    dropped: int
     sentences: tuple[str, ...]
 
 
@@ -79,8 +86,8 @@ def map_scene(
     """Map the probability of each label over a scene.
 
     The scene is cut into cells of one stride. A cell's value is the mean of the tiles over it, weighted towards the
-    tiles whose middle is near. What is computed is kept beside ``out`` until the map is there, so an interrupted run
-    goes on where it stopped.
+    tiles whose middle is near. Finished rows are stored next to ``out`` until the map is there, so an interrupted run
+    resumes where it stopped; one process at a time may write to ``out``.
 
     Args:
         classifier: The model.
@@ -88,15 +95,20 @@ def map_scene(
         out: GeoTIFF to write; footprints go to the same name with ``.geojson``.
         options: How to map.
         progress: Told of each row of tiles.
+
+    Raises:
+        ValueError: The scene or an option cannot be used, or another process is writing to ``out``.
     """
     options = options or MapOptions()
-    with open_scene(
-        path, bands=options.bands, limits=options.limits, fill=classifier.model.preprocessing.mean
-    ) as scene:
+    if out.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"--out must be a GeoTIFF that ends in {' or '.join(SUFFIXES)}; got '{out}'.")
+    opened = open_scene(path, bands=options.bands, limits=options.limits, fill=classifier.model.preprocessing.mean)
+    with opened as scene, _sole_writer(out):
         tile = _tile(classifier, scene, options)
         grid = TileGrid(scene.dataset.height, scene.dataset.width, tile, options.overlap)
         store = TileStore(
             out.with_name(f"{out.name}.tiles"),
+            rows=grid.tiles[0],
             columns=grid.tiles[1],
             labels=len(classifier.vocabulary),
             identity=_identity(classifier, path, scene, grid, options),
@@ -104,6 +116,28 @@ def map_scene(
         resumed = len(store)
         _predict_rows(classifier, scene, grid, store, options, progress)
         return _write(classifier, scene, grid, store, out, resumed)
+
+
+def footprints_of(out: Path) -> Path:
+    """Return where the footprints of a map are written."""
+    return out.with_suffix(".geojson")
+
+
+@contextmanager
+def _sole_writer(out: Path) -> Iterator[None]:
+    """Refuse a second process that would write the same raster or footprints; ends with the process."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out.with_name(f".{out.stem}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"Another process is writing the map '{out}'. Wait until it has ended, or choose another --out."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _tile(classifier: Classifier, scene: Scene, options: MapOptions) -> int:
@@ -123,13 +157,13 @@ def _identity(classifier: Classifier, path: Path, scene: Scene, grid: TileGrid, 
     """Return what the values of tiles depend on."""
     file = path.stat()
     return {
-        "model": classifier.model.info["sha256"],
-        "preprocessing": classifier.model.info["preprocessing"],
+        "model": description_digest(classifier.model.info),
+        "device": classifier.device.type,
+        "options": asdict(options),
         "scene": [str(path.resolve()), file.st_size, file.st_mtime_ns],
         "grid": [grid.height, grid.width, grid.tile, grid.overlap],
         "bands": list(scene.bands),
         "limits": scene.limits,
-        "min_valid": options.min_valid,
     }
 
 
@@ -193,11 +227,11 @@ def _write(classifier: Classifier, scene: Scene, grid: TileGrid, store: TileStor
         place=Georeference.of_cells(scene, grid),
         tags=tags,
     )
-    footprints = out.with_suffix(".geojson")
+    footprints = footprints_of(out)
     area = None if gsd is None else (gsd * grid.stride) ** 2
     regions = write_footprints(footprints, out, thresholds=thresholds, vocabulary=model.vocabulary, cell_area=area)
     store.remove()
     words = scale_words(model, gsd=gsd, tile=grid.tile)
     if scene.dataset.crs is None:
         words.append("The footprints are in pixels of the scene, not in longitude and latitude.")
-    return SceneMap(out, footprints, regions, resumed, tuple(words))
+    return SceneMap(out, footprints, regions, resumed, store.dropped, tuple(words))

@@ -35,6 +35,7 @@ READABLE = (1, 2)
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 _EXTRA_NUMBERS = 1 << 20
+_LARGEST = 1 << 14  # pixels per side; more fit into no memory
 _SEAL = "description_sha256"
 
 
@@ -222,7 +223,7 @@ def _check(description: Mapping[str, Any], *, where: str) -> None:
         and (network.get("output_stride") is None or _is_count(network["output_stride"])),
         "preprocessing": isinstance(preprocessing, dict)
         and all(_is_numbers(preprocessing.get(key), length=3) for key in ("mean", "std")),
-        "size": _is_count(description.get("size")),
+        "size": _is_count(description.get("size")) and description["size"] <= _LARGEST,
         "gsd": description.get("gsd") is None or (_is_number(description["gsd"]) and description["gsd"] > 0),
         "sources": _is_names(description.get("sources")),
         "untrained_labels": _is_names(description.get("untrained_labels", []))
