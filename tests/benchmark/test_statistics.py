@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ldstyle.benchmark.statistics import EXACT_PAIRS, bootstrap_interval, holm, sign_flip_test
+from ldstyle.benchmark.statistics import EXACT_PAIRS, bootstrap_interval, holm, sign_flip_test, smallest_p
 
 differences = st.lists(st.integers(-8, 8).map(float), min_size=1, max_size=7)
 
@@ -64,9 +64,17 @@ def test_many_pairs_are_tested_by_drawn_flips_close_to_the_exact_value():
     assert drawn == sign_flip_test(values)
 
 
-def test_the_interval_of_two_values_is_spanned_by_them():
-    # Resampled means are a, (a + b) / 2, b with probabilities 1/4, 1/2, 1/4: both tails hold more than 2.5 %.
-    assert bootstrap_interval([0.2, 0.6]) == (0.2, 0.6)
+def test_two_values_give_no_interval_and_three_are_spanned_by_theirs():
+    assert bootstrap_interval([0.2, 0.6]) == (None, None)
+    # All three resampled values are the lowest with probability 1/27, which is more than 2.5 %.
+    assert bootstrap_interval([0.2, 0.4, 0.6]) == pytest.approx((0.2, 0.6), rel=1e-12)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 5, EXACT_PAIRS, EXACT_PAIRS + 6])
+def test_the_smallest_p_value_is_that_of_equal_differences(pairs):
+    found = sign_flip_test([1.0] * pairs)
+    assert smallest_p(pairs) <= found
+    assert pairs > EXACT_PAIRS or smallest_p(pairs) == found
     low, high = bootstrap_interval([0.2, 0.6], confidence=0.4)
     assert low == pytest.approx(0.4)
     assert high == pytest.approx(0.4)

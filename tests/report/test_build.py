@@ -70,7 +70,7 @@ def test_several_grids_stand_side_by_side(make_grid, tmp_path):
     folders = [filled(make_grid("north")), filled(make_grid("south"))]
     report = build_report(folders, tmp_path / "report")
     assert [grid.name for grid in find_grids(folders)] == ["north", "south"]
-    assert [table.slug for table in report.summaries] == ["north-summary-test", "south-summary-test"]
+    assert [table.slug for table in report.summaries] == ["north-summary-all", "south-summary-all"]
     page = (tmp_path / "report" / PAGE).read_text(encoding="utf-8")
     assert "north: Results" in page
     assert "south: Results" in page

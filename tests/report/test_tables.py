@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from ldstyle.benchmark.complexity import Measured, count_macs
 from ldstyle.benchmark.paper import TABLE_2, TABLE_5
 from ldstyle.benchmark.records import RECORDS, read_results
+from ldstyle.report.figures import make_figure
+from ldstyle.report.figures.runs import Runs
 from ldstyle.report.formats import FORMATS
 from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.tables import (
@@ -102,38 +105,62 @@ def test_the_summary_averages_seed_by_seed_and_judges_gains(small):
     table = by_slug(make_tables(small.read()))["summary-test"]
     assert table.columns == (
         *("method (2 seeds)", "s1 → harbour", "s2 → meadow", "average"),
-        *("gain over ERM", "95 % interval", "p (Holm)"),
+        *("gain over ERM", "by seed", "p (Holm)"),
     )
     # Seeds of ERM: (0.4 + 0.2) / 2 and (0.6 + 0.2) / 2; of LD-EFDMix: (0.5 + 0.2) / 2 and (0.7 + 0.4) / 2.
     assert texts(table, "ERM") == ["50.0 ± 14.1", "20.0 ± 0.0", "35.0 ± 7.1", "–", "–", "–"]
     # Gains 0.05 and 0.15. Both signs agree, so 2 of 4 flips are as extreme; EFDMix gains 0.05 twice: the same.
-    assert texts(table, "LD-EFDMix")[2:] == ["45.0 ± 14.1", "+10.0", "[+5.0, +15.0]", "1.000"]
-    assert texts(table, "EFDMix")[2:] == ["40.0 ± 7.1", "+5.0", "[+5.0, +5.0]", "1.000"]
+    assert texts(table, "LD-EFDMix")[2:] == ["45.0 ± 14.1", "+10.0", "+5.0, +15.0; p ≥ 0.5", "1.000"]
+    assert texts(table, "EFDMix")[2:] == ["40.0 ± 7.1", "+5.0", "+5.0, +5.0; p ≥ 0.5", "1.000"]
     assert row(table, "Oracle")["gain over ERM"].text == "–"
     assert bold(table, "average") == ["LD-EFDMix"]
     assert "at least 0.5 before correction" in table.caption
 
 
+def test_three_seeds_have_an_interval_where_two_are_listed(make_grid):
+    grid = make_grid()
+    for seed in range(3):
+        for split in ("s1", "s2") if seed < 2 else ("s1",):
+            grid.done("erm", split, seed, ap=0.5)
+            grid.done("csu", split, seed, ap=0.5 + 0.01 * seed)
+    table = by_slug(make_tables(grid.read()))["differences-all"]
+    assert table.columns[2:6] == ("s1 → harbour", "s2 → meadow", "all splits", "by seed")
+    assert texts(table, "CSU")[1:4] == ["+1.0 [0.0, +2.0]", "+0.5 (0.0, +1.0)", "+0.5 (n = 2)"]
+    assert "Below 3 seeds there is no interval" in table.caption
+    for text in (write(table) for write in FORMATS.values()):
+        assert "0.0, +1.0]" not in text
+
+
+def test_captions_say_how_many_images_scores_are_of(small):
+    made = by_slug(make_tables(small.read()))
+    assert "the whole target (10 images of harbour, 10 of meadow)" in made["summary-all"].caption
+    assert made["split-s1-all"].caption.startswith("All 10 images of harbour")
+    assert made["split-s1-test"].caption.startswith("Test part of harbour (10 images)")
+    figure = make_figure("label-ap", Runs(small.folder, small.read()))
+    assert "the whole target (10 images of harbour, 10 of meadow)" in figure.caption
+    assert "oracle" not in figure.data["titles"], "it was trained on most of the whole target"
+
+
 def test_differences_are_paired_with_erm_and_with_the_global_twin(small):
     made = by_slug(make_tables(small.read()))
     assert texts(made["differences-test"], "LD-EFDMix") == [
-        *("ERM", "+10.0 [+10.0, +10.0]", "+10.0 [0.0, +20.0]"),
-        *("+10.0", "[+5.0, +15.0]", "0.500", "1.000", "1"),
+        *("ERM", "+10.0 (+10.0, +10.0)", "+10.0 (0.0, +20.0)"),
+        *("+10.0", "+5.0, +15.0; p ≥ 0.5", "0.500", "1.000", "1"),
     ]
     twins = made["twins-test"]
     assert [values[0].text for values in twins.rows] == ["LD-EFDMix"]
     # 0.1 and 0.1 on s1, -0.1 and 0.1 on s2: 0.0 and 0.1 by seed.
     assert texts(twins, "LD-EFDMix") == [
-        *("EFDMix", "+10.0 [+10.0, +10.0]", "0.0 [−10.0, +10.0]"),
-        *("+5.0", "[0.0, +10.0]", "1.000", "1.000", "0"),
+        *("EFDMix", "+10.0 (+10.0, +10.0)", "0.0 (−10.0, +10.0)"),
+        *("+5.0", "0.0, +10.0; p ≥ 0.5", "1.000", "1.000", "0"),
     ]
     assert row(twins, "LD-EFDMix")["all splits"].number == pytest.approx(5.0)
 
 
 def test_the_gap_to_the_oracle_is_smallest_in_bold(small):
     table = by_slug(make_tables(small.read()))["oracle-gap"]
-    assert table.columns[1:] == ("s1 → harbour", "s2 → meadow", "average", "95 % interval")
-    assert texts(table, "ERM") == ["+45.0", "+60.0", "+52.5", "[+47.5, +57.5]"]
+    assert table.columns[1:] == ("s1 → harbour", "s2 → meadow", "average", "by seed")
+    assert texts(table, "ERM") == ["+45.0", "+60.0", "+52.5", "+57.5, +47.5; p ≥ 0.5"]
     assert bold(table, "average") == ["LD-EFDMix"]
 
 
@@ -142,8 +169,16 @@ def test_cost_is_given_per_run_and_per_epoch_beside_erm(small):
     # s1: 10 s in 2 epochs for all; s2: 30 s in 3 epochs for ERM, 40 s in 2 for EFDMix.
     assert table.columns[1:4] == ("training (s)", "training / ERM", "epochs")
     assert texts(table, "ERM") == ["20.0 ± 0.0", "1.00 ×", "2.5 ± 0.0", "7.5 ± 0.0", "1.00 ×", "500"]
-    assert texts(table, "EFDMix")[:5] == ["25.0 ± 0.0", "1.25 ×", "2.0 ± 0.0", "12.5 ± 0.0", "1.67 ×"]
+    assert texts(table, "EFDMix")[:5] == ["25.0 ± 0.0", "1.17 ×", "2.0 ± 0.0", "12.5 ± 0.0", "1.50 ×"]
+    # Ratios of 10 / 10 and 40 / 30 seconds, of 5 / 5 and 20 / 10 per epoch.
     assert "one machine, 1 thread per run" in table.caption
+
+
+def test_the_table_and_the_figure_of_cost_have_one_ratio(small):
+    table = by_slug(make_tables(small.read()))["cost"]
+    points = make_figure("cost-accuracy", Runs(small.folder, small.read())).data["points"]
+    ratio = fmean(points["efdmix"]["time"].values())
+    assert row(table, "EFDMix")["training / ERM"].number == pytest.approx(ratio, rel=1e-12)
 
 
 def test_seeds_that_failed_or_are_missing_are_named_and_never_averaged_over_silently(make_grid):
@@ -319,7 +354,7 @@ def test_ablations_are_judged_against_their_full_method_beside_table_8(make_grid
     assert table.columns[0] == "variant (2 seeds)"
     uniform = row(table, "w/o attention (uniform map)")
     assert (uniform["mAP"].text, uniform["ΔmAP"].text) == ("71.0 ± 1.4", "−9.0")
-    assert (uniform["95 % interval"].text, uniform["p (Holm)"].text) == ("[−10.0, −8.0]", "1.000")
+    assert (uniform["by seed"].text, uniform["p (Holm)"].text) == ("−10.0, −8.0; p ≥ 0.5", "1.000")
     assert (uniform["mAP (paper)"].text, uniform["ΔmAP (paper)"].text) == ("76.8 ± 3.0", "−2.6")
     assert row(table, "w/o warm-up")["ΔmAP"].note == "1 of 2 seeds; seed 1 missing"
     assert row(table, "w/o map refresh")["mAP"].text == "–"
@@ -329,6 +364,7 @@ def test_ablations_are_judged_against_their_full_method_beside_table_8(make_grid
     elsewhere.fill(["ld-efdmix-gc", "ld-efdmix-gc.uniform"], splits=["s2"])
     (table,) = ablation_tables(elsewhere.read())
     assert "ΔmAP (paper)" not in table.columns
+    assert "the whole target (10 images of meadow)" in table.caption
 
 
 def test_the_search_space_is_table_2():

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from ldstyle.benchmark.statistics import bootstrap_interval, holm, sign_flip_test
+from ldstyle.benchmark.statistics import bootstrap_interval, holm, sign_flip_test, smallest_p
 
 
 class Result(Protocol):
@@ -85,7 +85,7 @@ class Difference:
         values: Difference by seed; over several splits the mean of each seed's differences.
         absent: Seeds without a pair, and why.
         ties: Pairs that are exactly equal.
-        low: Lower end of the bootstrap interval; ``None`` below two seeds.
+        low: Lower end of the bootstrap interval; ``None`` below three seeds.
         high: Upper end of it.
         p: Two-sided p-value of the exact sign-flip test; ``None`` without pairs.
         p_holm: The same, corrected by Holm's method over the methods compared.
@@ -105,6 +105,11 @@ class Difference:
     def mean(self) -> float | None:
         """Mean difference; ``None`` without pairs."""
         return float(np.mean(list(self.values.values()))) if self.values else None
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest p-value that the test by seed can give for so many pairs, before correction."""
+        return smallest_p(len(self.values))
 
 
 class Results:

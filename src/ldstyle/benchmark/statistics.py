@@ -15,6 +15,9 @@ from ldstyle.seeding import derive_seed
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
+LEAST_VALUES = 3
+"""Fewest values that give an interval: means of two, resampled, lie between the two, whatever they are."""
+
 EXACT_PAIRS = 18
 """Most pairs whose sign flips are enumerated; beyond, as many flips are drawn as that number would have."""
 
@@ -22,8 +25,11 @@ EXACT_PAIRS = 18
 def bootstrap_interval(
     values: Sequence[float], *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float | None, float | None]:
-    """Return the percentile bootstrap interval of a mean; the draws follow from ``seed`` and the number of values."""
-    if len(values) < 2:
+    """Return the percentile bootstrap interval of a mean, or twice ``None`` below three values.
+
+    The draws follow from ``seed`` and the number of values.
+    """
+    if len(values) < LEAST_VALUES:
         return None, None
     generator = np.random.Generator(np.random.PCG64DXSM(derive_seed("bootstrap", seed, len(values))))
     chosen = generator.integers(len(values), size=(resamples, len(values)))
@@ -52,6 +58,12 @@ def sign_flip_test(differences: Sequence[float]) -> float | None:
         flips = generator.choice([-1.0, 1.0], size=(block, len(values)))
         extreme += int((np.abs(flips @ values) >= limit).sum())
     return (extreme + 1) / (draws + 1)
+
+
+def smallest_p(pairs: int) -> float:
+    """Return the smallest p-value that :func:`sign_flip_test` can give for a number of pairs."""
+    # Beyond the exact test the observed flip counts in, so it is one of all that were drawn.
+    return 1 / ((1 << EXACT_PAIRS) + 1) if pairs > EXACT_PAIRS else min(1.0, 2.0 ** (1 - pairs))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -166,7 +166,7 @@ def join_browsers(browsers: Iterable[BrowserData | Absent]) -> BrowserData | Abs
 def choose_cells(results: Sequence[CellResult]) -> list[list[CellResult]]:
     """Choose by split the cells to look at: plain training and the best other method, each at its first seed done."""
     grid = CellSet(results).without(ORACLE)
-    others = {method: grid.results.entry(method) for method in grid.methods if method != BASELINE}
+    others = {method: grid.results.entry(method, part="all") for method in grid.methods if method != BASELINE}
     # Without a complete entry nothing is best yet; any method will do then.
     methods = list(dict.fromkeys([*([BASELINE] if BASELINE in grid.methods else []), *best(others), *others]))[:2]
     chosen = []

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -38,15 +39,15 @@ PAGE = "index.html"
 TABLES, PICTURES = "tables", "figures"
 
 _LAYOUT: Mapping[str, Sequence[str]] = {
-    "Results": ("summary-test", "differences", "summary-all", "split-*", "label-ap"),
-    "How sure": ("differences-*", "twins-*", "oracle-gap"),
+    "Results": ("summary-all", "differences", "split-*-all", "label-ap", "summary-test", "split-*"),
+    "How sure": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap"),
     "Attention": ("localization", "learned-attention", "development", "localization-epochs", "attention"),
     "Styles": ("class-samples", "style-statistics", "operators"),
     "Training and its cost": ("training-curves", "cost", "cost-accuracy", "complexity"),
     "Ablations and sensitivity": ("ablation*", "sensitivity"),
     "Set-up": ("dataset", "selected*", "search-space"),
 }
-"""Sections of a report and the items in them, by slug; ``*`` stands for any ending."""
+"""Sections of a report and the items in them, by slug; ``*`` stands for anything."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def build_report(
     out.mkdir(parents=True, exist_ok=True)
     replace_text(out / PAGE, page)
     absent += (browser,) if isinstance(browser, Absent) else ()
-    summaries = tuple(item for _, item in made if isinstance(item, Table) and item.slug.endswith("summary-test"))
+    summaries = tuple(item for _, item in made if isinstance(item, Table) and item.slug.endswith("summary-all"))
     return Report(out / PAGE, (*files, out / PAGE), absent, summaries)
 
 
@@ -227,7 +228,7 @@ def _sections(made: Sequence[tuple[Grid, Item]], grids: Sequence[Grid]) -> list[
 
 
 def _matches(slug: str, pattern: str) -> bool:
-    return slug.startswith(pattern[:-1]) if pattern.endswith("*") else slug == pattern
+    return fnmatchcase(slug, pattern)
 
 
 def _moved(cell: CellResult, data: Path) -> CellResult:

@@ -11,9 +11,22 @@ from ldstyle.report.markup import Markup, element, join
 from ldstyle.report.order import is_main
 from ldstyle.report.page_items import body_cell, header_cell, method_titles, scrolling_table
 
-_COLUMNS = ("Method", "Split", "Target", "Seed", "Status", "mAP", "Validation mAP", "Epochs", "Time", "Grid")
-_NUMERIC = frozenset({"Seed", "mAP", "Validation mAP", "Epochs", "Time"})
+_COLUMNS = (
+    "Method",
+    "Split",
+    "Target",
+    "Seed",
+    "Status",
+    "mAP",
+    "Test mAP",
+    "Validation mAP",
+    "Epochs",
+    "Time",
+    "Grid",
+)
+_NUMERIC = frozenset({"Seed", "mAP", "Test mAP", "Validation mAP", "Epochs", "Time"})
 _NOTE = (
+    "mAP is of the whole target, test mAP of its test part, validation mAP of held-back images of the sources. "
     "What is chosen here is chosen on the whole page: tables hide the rows and columns of other methods and splits, "
     "and the image browser its models. Numbers stay as they are, over all seeds. Press / to type."
 )
@@ -42,7 +55,7 @@ def run_key(grid: str, cell: str, *, several: bool) -> str:
 
 
 def _row(name: str, cell: CellResult, columns: Sequence[str], title: str, *, several: bool) -> Markup:
-    test = cell.scores.get("test") or {}
+    whole, test = (cell.scores.get(part) or {} for part in ("all", "test"))
     wall = cell.wall_seconds
     values = {
         "Method": Value(title),
@@ -50,7 +63,8 @@ def _row(name: str, cell: CellResult, columns: Sequence[str], title: str, *, sev
         "Target": Value(cell.target),
         "Seed": Value(str(cell.seed), cell.seed),
         "Status": Value(cell.status),
-        "mAP": _share(test.get("map")),
+        "mAP": _share(whole.get("map")),
+        "Test mAP": _share(test.get("map")),
         "Validation mAP": _share(cell.validation_map),
         "Epochs": Value(str(cell.epochs), cell.epochs),
         "Time": Value("–") if wall is None else Value(duration(wall), wall),

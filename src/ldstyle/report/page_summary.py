@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ldstyle.benchmark.comparison import Difference, Entry, Results, best
 from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.statistics import CONFIDENCE
 from ldstyle.report.order import BASELINE, ORACLE
-from ldstyle.report.tables_cells import CellSet
-from ldstyle.report.tables_values import count_seeds, plain, signed
+from ldstyle.report.tables_cells import CellSet, count_images
+from ldstyle.report.tables_values import at_least, count_seeds, plain, signed
 
 _TIE = "\u00a0"
 """A space that does not break a line between a number and what belongs to it."""
@@ -49,7 +49,7 @@ class Summary:
     unfinished: tuple[str, ...]
 
 
-def summarize(results: Sequence[CellResult], *, part: str = "test") -> Summary | None:
+def summarize(results: Sequence[CellResult], *, part: str = "all") -> Summary | None:
     """Say which method is best, what it gains over plain training, and what is missing.
 
     Args:
@@ -76,12 +76,12 @@ def summarize(results: Sequence[CellResult], *, part: str = "test") -> Summary |
     if gain is not None:
         figures.append(_gain_figure(gain, grid.titles))
         remarks += _gain_remarks(gain, grid.titles, compared=len(compared))
-    figures += _oracle(grid, winners[0], part=part)
-    headline = _headline(winners, rivals, grid)
+    figures += _oracle(grid, winners[0])
+    headline = _headline(winners, rivals, grid, part=part)
     return Summary(headline, (*remarks, *_whole(grid)), (*figures, runs), _unfinished(grid))
 
 
-def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: CellSet) -> str:
+def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: CellSet, *, part: str) -> str:
     names, mean = _named(winners, grid.titles), entries[winners[0]].mean
     assert mean is not None
     splits = len(grid.splits)
@@ -94,7 +94,17 @@ def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: CellSet) 
         claim = f"{names} is the best of {rivals}:"
     else:
         claim = f"{names} share first place of {rivals}:"
-    return f"{claim} {100 * mean:.1f}{_TIE}%{_TIE}mAP on targets never seen in training, over {over}."
+    seen = _images(count_images(grid.without(ORACLE).cells, part), part)
+    return f"{claim} {100 * mean:.1f}{_TIE}%{_TIE}mAP on {seen}, never seen in training, over {over}."
+
+
+def _images(counts: Mapping[str, int], part: str) -> str:
+    """Return e.g. ``all 656 images of drone`` or ``all 5,756 images of 3 targets``."""
+    if not counts:
+        return "targets"
+    of = next(iter(counts)) if len(counts) == 1 else f"{len(counts)} targets"
+    total = f"{sum(counts.values()):,}{_TIE}images"
+    return f"all {total} of {of}" if part == "all" else f"the {total} of the test part of {of}"
 
 
 def _compared(results: Results, entries: dict[str, Entry], *, part: str) -> list[Difference]:
@@ -115,15 +125,22 @@ def _gain(compared: Sequence[Difference], entries: dict[str, Entry], winners: Se
 
 def _gain_figure(gain: Difference, titles: dict[str, str]) -> Figure:
     assert gain.mean is not None
-    interval = "" if gain.low is None or gain.high is None else f" ({_points(gain.low)} to {_points(gain.high)})"
-    return Figure(_points(gain.mean), "points", f"{titles[gain.method]} over {titles[gain.baseline]}{interval}")
+    if gain.low is not None and gain.high is not None:
+        spread = f" ({_points(gain.low)} to {_points(gain.high)})"
+    else:
+        spread = f" ({_listed(gain)}; {at_least(gain)})" if len(gain.values) > 1 else ""
+    return Figure(_points(gain.mean), "points", f"{titles[gain.method]} over {titles[gain.baseline]}{spread}")
 
 
 def _gain_remarks(gain: Difference, titles: dict[str, str], *, compared: int) -> list[str]:
     name, baseline = titles[gain.method], titles[gain.baseline]
     seeds = count_seeds(len(gain.values))
-    if gain.low is None or gain.high is None:
+    if len(gain.values) < 2:
         remarks = [f"One seed gives no interval: the difference between {name} and {baseline} may be chance."]
+    elif gain.low is None or gain.high is None:
+        differs = f"{name} differs from {baseline} by {_listed(gain)} points of mAP, seed by seed"
+        least = f"the smallest p-value that the exact test can give for them is {gain.smallest_p:.2g}"
+        remarks = [f"{differs}. {seeds.capitalize()} give no interval, and {least}: the difference may be chance."]
     else:
         tested = "" if gain.p_holm is None else f"; p{_TIE}={_TIE}{gain.p_holm:.2g}" + _corrected(compared)
         interval = f"{100 * CONFIDENCE:.0f}{_TIE}% interval {_points(gain.low)} to {_points(gain.high)} over {seeds}"
@@ -140,13 +157,14 @@ def _corrected(compared: int) -> str:
     return f", corrected for {compared} comparisons" if compared > 1 else ""
 
 
-def _oracle(grid: CellSet, winner: str, *, part: str) -> list[Figure]:
+def _oracle(grid: CellSet, winner: str) -> list[Figure]:
+    """Return the gap to the oracle on the test part: it was trained on the rest of the target."""
     if ORACLE not in grid.methods:
         return []
-    gap = grid.results.difference(ORACLE, winner, part=part).mean
+    gap = grid.results.difference(ORACLE, winner, part="test").mean
     if gap is None:
         return []
-    meaning = f"{grid.titles[winner]} against {grid.titles[ORACLE]}, which trains on the target"
+    meaning = f"{grid.titles[winner]} against {grid.titles[ORACLE]}, which trains on the target; test part"
     return [Figure(_points(-gap), "points", meaning)]
 
 
@@ -180,6 +198,11 @@ def _unfinished(grid: CellSet) -> tuple[str, ...]:
 def _named(methods: Sequence[str], titles: dict[str, str]) -> str:
     names = [titles[method] for method in methods]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _listed(gain: Difference) -> str:
+    values = [_points(value) for _, value in sorted(gain.values.items())]
+    return " and ".join(values)
 
 
 def _points(share: float) -> str:

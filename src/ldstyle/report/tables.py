@@ -54,7 +54,7 @@ def make_tables(results: Sequence[CellResult]) -> list[Table | Absent]:
     """
     cells = CellSet(results)
     if not cells.cells:
-        return [Absent("summary-test", "All splits", "There is no run of a method. Start with `ldstyle bench run`.")]
+        return [Absent("summary-all", "All splits", "There is no run of a method. Start with `ldstyle bench run`.")]
     made: list[Table | Absent | None] = [summary_table(cells, part=part) for part in PARTS]
     for split in cells.splits:
         made += [split_table(cells, split, part=part) for part in PARTS]

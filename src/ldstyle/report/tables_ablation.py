@@ -12,10 +12,12 @@ from ldstyle.benchmark.records import CellResult
 from ldstyle.benchmark.statistics import holm
 from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.order import split_rank
+from ldstyle.report.tables_cells import part_text
 from ldstyle.report.tables_scores import BOLD, explain_pairs
 from ldstyle.report.tables_values import (
     DASH,
     count_seeds,
+    interval_header,
     interval_of,
     of_difference,
     of_entry,
@@ -31,37 +33,45 @@ PAPER_TARGET = "ucm"
 """Target of the split that Table 8 is of."""
 
 
-def ablation_tables(results: Sequence[CellResult], *, part: Literal["test", "all"] = "test") -> list[Table | Absent]:
+def ablation_tables(results: Sequence[CellResult]) -> list[Table | Absent]:
     """Return Table 8 for each split on which ablations were asked for.
+
+    Where the paper's stand next to ours, they are of the target's test part, and elsewhere of the whole target.
 
     Args:
         results: Cells of one results folder and preset.
-        part: Part of the target.
     """
     edited = {ablation.name for ablation in ABLATIONS if ablation.edit}
     splits = sorted({cell.split for cell in results if cell.method in edited}, key=split_rank)
     if not splits:
         return [Absent("ablation", TITLE, "No ablations were run. Run them with `ldstyle bench ablations`.")]
-    return [_table([cell for cell in results if cell.split == split], split, part) for split in splits]
+    return [_table([cell for cell in results if cell.split == split], split) for split in splits]
 
 
-def _table(results: Sequence[CellResult], split: str, part: Literal["test", "all"]) -> Table | Absent:
+def _table(results: Sequence[CellResult], split: str) -> Table | Absent:
     slug, target = f"ablation-{split}", results[0].target
     title = f"{TITLE} on {split}: target {target}"
+    printed = _of_the_paper(results[0])
+    part: Literal["test", "all"] = "test" if printed else "all"
     found = ablation_table(results, split=split, part=part)
     if not any(row.map.values for row in found):
         reason = f"None of the ablations on {split} is done. Run them with `ldstyle bench ablations`."
         return Absent(slug, title, reason)
     seeds = sorted({*found[0].map.values, *found[0].map.absent})
-    printed = _of_the_paper(results[0]) and part == "test"
     changes = _corrected(found)
     rows = tuple(_row(row, changes.get(row.ablation.name), found, printed=printed) for row in found)
-    columns = [f"variant ({count_seeds(len(seeds))})", *METRICS.values(), "ΔmAP", "95 % interval", "p (Holm)"]
+    columns = [
+        f"variant ({count_seeds(len(seeds))})",
+        *METRICS.values(),
+        "ΔmAP",
+        interval_header(changes.values()),
+        "p (Holm)",
+    ]
     columns += ["mAP (paper)", "ΔmAP (paper)"] if printed else []
-    where = f"the test part of {target}" if part == "test" else f"all images of {target}"
     caption = (
-        f"What is lost without each part, on {where} in percent, {over_seeds(seeds)}; "
-        f"ΔmAP is the change against the full method of the same block. {explain_pairs(len(seeds))} {BOLD}, by block."
+        f"What is lost without each part, on {part_text(results, part)} in percent, {over_seeds(seeds)}; "
+        "ΔmAP is the change against the full method of the same block. "
+        f"{explain_pairs(len(seeds), changes.values())} {BOLD}, by block."
     )
     caption += " Beside ours the paper's, over 5 seeds." if printed else ""
     blocks = [row.ablation.base for row in found]

@@ -13,8 +13,8 @@ from ldstyle.report.items import Absent
 from ldstyle.report.order import ORACLE, group, is_main, method_rank, split_rank
 from ldstyle.report.tables_values import count_seeds
 
-PARTS = {"test": "test part", "all": "whole target"}
-"""Parts of the target that are reported on: the paper's number, and all images of it."""
+PARTS = {"all": "whole target", "test": "test part"}
+"""Parts of the target that are reported on: all images of it, and the paper's number."""
 
 
 class CellSet:
@@ -98,6 +98,22 @@ class CellSet:
         if not self.cells:
             return Absent(slug, title, "No cell has such a score. Add methods with `ldstyle bench run --methods all`.")
         return Absent(slug, title, f"{reason} Run them with `ldstyle bench run`; `ldstyle bench status` shows how far.")
+
+
+def count_images(cells: Sequence[CellResult], part: str) -> dict[str, int]:
+    """Return how many images of each target the finished cells were scored on."""
+    counts: dict[str, int] = {}
+    for cell in sorted(cells, key=_place):
+        scored = ((cell.scores.get(part) or {}).get("n") or 0) if cell.status == "done" else 0
+        counts[cell.target] = max(scored, counts.get(cell.target, 0))
+    return {target: count for target, count in counts.items() if count}
+
+
+def part_text(cells: Sequence[CellResult], part: str) -> str:
+    """Return what scores are of: ``the whole target (656 images of drone)``."""
+    counts = [f"{count:,} of {target}" for target, count in count_images(cells, part).items()]
+    images = f" ({', '.join(counts)})".replace(" of ", " images of ", 1) if counts else ""
+    return f"the {'whole target' if part == 'all' else 'test part of the target'}{images}"
 
 
 def rules(methods: Sequence[str]) -> tuple[int, ...]:

@@ -9,11 +9,12 @@ from ldstyle.benchmark.comparison import Difference, Entry
 from ldstyle.benchmark.statistics import holm
 from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.order import BASELINE, ORACLE, global_twin, group
-from ldstyle.report.tables_cells import PARTS, CellSet, competing, rules
+from ldstyle.report.tables_cells import PARTS, CellSet, competing, part_text, rules
 from ldstyle.report.tables_scores import explain_pairs
 from ldstyle.report.tables_values import (
     DASH,
     Statistic,
+    interval_header,
     interval_of,
     of_difference,
     p_of,
@@ -76,11 +77,14 @@ def oracle_table(cells: CellSet) -> Table | Absent:
     several = [*map(cells.heading, cells.splits), "average"]
     headers = several if len(several) > 2 else several[:1]
     caption = (
-        "mAP of the oracle, trained on the target itself, minus that of the method, on the test part of the target in "
-        f"percent points: paired by seed, mean over {seeds_text(cells.results.seeds)}, with a 95 % bootstrap interval. "
+        "mAP of the oracle, trained on the target itself, minus that of the method, on "
+        f"{part_text(cells.cells, 'test')} in percentage points: paired by seed, mean over "
+        f"{seeds_text(cells.results.seeds)}, with a 95 % bootstrap interval, or the values of fewer than 3 seeds. "
         "Bold: the smallest gap of a column and all that tie with it as printed."
     )
-    return Table(slug, title, caption, (cells.row_header, *headers, "95 % interval"), rows, rules(methods))
+    return Table(
+        slug, title, caption, (cells.row_header, *headers, interval_header(total.values())), rows, rules(methods)
+    )
 
 
 def _paired_table(
@@ -91,6 +95,7 @@ def _paired_table(
     total = _corrected(cells, baselines, part)
     several = len(cells.splits) > 1
     splits = [_corrected(cells.on(split), baselines, part) for split in cells.splits] if several else []
+    shown = [one for of_split in (total, *splits) for one in of_split.values()]
     rows = []
     for method, baseline in baselines.items():
         found = total[method]
@@ -99,11 +104,11 @@ def _paired_table(
         row += [of_difference(found), interval_of(found), p_of(found, corrected=False), p_of(found)]
         rows.append((*row, Statistic(f"{found.ties}", float(found.ties))))
     headings = [*map(cells.heading, cells.splits), "all splits"] if several else [cells.heading(cells.splits[0])]
-    columns = (cells.row_header, "minus", *headings, "95 % interval", "p", "p (Holm)", "ties")
+    columns = (cells.row_header, "minus", *headings, interval_header(total.values()), "p", "p (Holm)", "ties")
     caption = (
-        f"Differences of mAP on the {PARTS[part]}{' of the target' if part == 'test' else ''} in percent points, mean "
-        f"over {seeds_text(cells.results.seeds)}. {explain_pairs(len(cells.results.seeds))} Ties are pairs that are "
-        f"exactly equal.{remark}"
+        f"Differences of mAP on {part_text(cells.without(ORACLE).cells, part)} in percentage points, mean "
+        f"over {seeds_text(cells.results.seeds)}. {explain_pairs(len(cells.results.seeds), shown)} Ties are "
+        f"pairs that are exactly equal.{remark}"
     )
     return Table(slug, title, caption, columns, tuple(rows), rules(list(baselines)))
 

@@ -13,6 +13,7 @@ from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.order import BASELINE
 from ldstyle.report.tables_cells import CellSet, rules
 from ldstyle.report.tables_values import DASH, of_entry, over_seeds, plain, seeds_text
+from ldstyle.report.times import HOW, relative_times
 
 _UNITS = ((2 * 3600.0, 3600.0, "h"), (2 * 60.0, 60.0, "min"), (0.0, 1.0, "s"))
 """From how many seconds on a column is in which unit."""
@@ -155,9 +156,9 @@ def cost_table(cells: CellSet) -> Table | Absent:
     rows = []
     for method in cells.methods:
         row = [Value(cells.titles[method]), run[method]]
-        row += [_relative(entries["run"], method)] if with_baseline else []
+        row += [_relative(cells, method)] if with_baseline else []
         row += [of_entry(entries["epochs"][method], scale=1.0), epoch[method]]
-        row += [_relative(entries["epoch"], method)] if with_baseline else []
+        row += [_relative(cells, method, per_epoch=True)] if with_baseline else []
         rows.append((*row, of_entry(entries["mb"][method], scale=1.0, digits=0, deviation=False)))
     run_ratio, epoch_ratio = ((f"{what} / ERM",) if with_baseline else () for what in ("training", "epoch"))
     columns = (f"training ({unit})", *run_ratio, "epochs", f"epoch ({epoch_unit})", *epoch_ratio, "peak memory (MB)")
@@ -165,6 +166,7 @@ def cost_table(cells: CellSet) -> Table | Absent:
     caption = (
         f"Time, epochs and memory of one training run{averaged}, {over_seeds(found.seeds)}. {_machines(cells.cells)} "
         "Training ends early where validation stops improving, so methods compare better by epoch."
+        + (f" Relative to ERM: {HOW}." if with_baseline else "")
     )
     return Table(slug, title, caption, (cells.row_header, *columns), tuple(rows), rules(cells.methods))
 
@@ -209,13 +211,12 @@ def _in_unit(entries: Mapping[str, Entry]) -> tuple[str, dict[str, Value]]:
     return unit, {method: of_entry(entry, scale=1 / size, digits=digits) for method, entry in entries.items()}
 
 
-def _relative(entries: Mapping[str, Entry], method: str) -> Value:
-    """Return how often ERM's time a method takes, over the seeds that both have."""
-    ours, theirs = entries[method].values, entries[BASELINE].values
-    shared = [seed for seed in ours if seed in theirs]
-    if not shared or not (base := fmean(theirs[seed] for seed in shared)):
+def _relative(cells: CellSet, method: str, *, per_epoch: bool = False) -> Value:
+    """Return how many times as long as ERM a method trains."""
+    ratios = relative_times(cells.cells, method, per_epoch=per_epoch)
+    if not ratios:
         return Value(DASH)
-    ratio = fmean(ours[seed] for seed in shared) / base
+    ratio = fmean(ratios.values())
     return Value(f"{plain(ratio, digits=2)} ×", ratio)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ldstyle.benchmark.comparison import Difference, Entry
 from ldstyle.benchmark.paper import TABLE_7, TABLES_BY_TARGET, SplitRow
+from ldstyle.benchmark.statistics import LEAST_VALUES, smallest_p
 from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.order import BASELINE, ORACLE
-from ldstyle.report.tables_cells import PARTS, CellSet, competing, rules
+from ldstyle.report.tables_cells import PARTS, CellSet, competing, count_images, part_text, rules
 from ldstyle.report.tables_values import (
     DASH,
     Statistic,
     count_seeds,
+    interval_header,
     interval_of,
     of_difference,
     of_entry,
@@ -47,8 +49,8 @@ def split_table(cells: CellSet, split: str, *, part: str) -> Table | Absent:
         columns += [{method: _printed(printed.get(method), metric) for method in here.methods} for metric in METRICS]
         headers += [f"{name} (paper)" for name in METRICS.values()]
     caption = (
-        f"{_whole(part, target)}, trained on {_and(sources)}: average precision by label and its mean (mAP), macro "
-        f"(CF1) and micro F1 (OF1) in percent, {over_seeds(here.results.seeds)}. "
+        f"{_images_of(here, part, target)}, trained on {_and(sources)}: average precision by label and its mean (mAP), "
+        f"macro (CF1) and micro F1 (OF1) in percent, {over_seeds(here.results.seeds)}. "
         f"{OUT_OF_COMPETITION if ORACLE in here.methods else BOLD + '.'}"
     )
     if part == "all" and ORACLE in cells.on(split).methods:
@@ -95,36 +97,45 @@ def summary_table(cells: CellSet, *, part: str) -> Table | Absent:
             {method: interval_of(gain) for method, gain in gains.items()},
             {method: p_of(gain) for method, gain in gains.items()},
         ]
-        headers += ["95 % interval", "p (Holm)"]
+        headers += [interval_header(gains.values()), "p (Holm)"]
     if part == "test" and here.is_the_papers:
         columns += [dict(_printed_averages(here)), dict(_printed_gains(here))]
         headers += ["average (paper)", "gain (paper)"]
-    return _table(here, slug, title, _summary_caption(cells, here, part, gains=bool(gains)), headers, columns)
+    return _table(here, slug, title, _summary_caption(cells, here, part, gains.values()), headers, columns)
 
 
-def _summary_caption(cells: CellSet, here: CellSet, part: str, *, gains: bool) -> str:
+def _summary_caption(cells: CellSet, here: CellSet, part: str, gains: Iterable[Difference]) -> str:
     seeds = here.results.seeds
     averages = ", averages seed by seed" if len(here.splits) > 1 else ""
     caption = (
-        f"mAP on the {PARTS[part]}{' of the target' if part == 'test' else ''} in percent, {over_seeds(seeds)}"
+        f"mAP on {part_text(here.cells, part)} in percent, {over_seeds(seeds)}"
         f"{averages}. {OUT_OF_COMPETITION if ORACLE in here.methods else BOLD + '.'}"
     )
     if gains:
-        caption += f" {explain_pairs(len(seeds))}"
+        caption += f" {explain_pairs(len(seeds), gains)}"
     if part == "all" and ORACLE in cells.methods:
         caption += f" {_UNTOLD}"
     return caption + (f" {_BESIDE}" if part == "test" and here.is_the_papers else "")
 
 
-def explain_pairs(seeds: int) -> str:
-    """Say how differences are judged, and what so many seeds can show at best."""
+def explain_pairs(seeds: int, found: Iterable[Difference]) -> str:
+    """Say how differences are judged, and what so many seeds can show at best.
+
+    Args:
+        seeds: Number of seeds of the table.
+        found: The differences that are shown; some may have fewer seeds.
+    """
     if seeds < 2:
         return "One seed tells nothing about how sure differences are."
-    return (
-        "Differences are paired by seed: 95 % percentile bootstrap interval of the mean, and an exact two-sided "
-        f"sign-flip test, corrected by Holm's method over the rows; with {count_seeds(seeds)} its p-value is at least "
-        f"{2 / 2**seeds:.2g} before correction."
+    tested = (
+        "an exact two-sided sign-flip test, corrected by Holm's method over the rows; with "
+        f"{count_seeds(seeds)} its p-value is at least {smallest_p(seeds):.2g} before correction."
     )
+    if seeds < LEAST_VALUES:
+        return f"Differences are paired by seed: the values of the seeds, too few for an interval, and {tested}"
+    few = any(1 < len(one.values) < LEAST_VALUES for one in found)
+    listed = f" Below {LEAST_VALUES} seeds there is no interval; their values are listed." if few else ""
+    return f"Differences are paired by seed: 95 % percentile bootstrap interval of the mean, and {tested}{listed}"
 
 
 def _of_part(cells: CellSet, part: str) -> CellSet:
@@ -181,8 +192,11 @@ def _printed_gains(cells: CellSet) -> Iterator[tuple[str, Value]]:
             yield method, Value(signed(gain), gain)
 
 
-def _whole(part: str, target: str) -> str:
-    return f"Test part of {target}" if part == "test" else f"All images of {target}"
+def _images_of(cells: CellSet, part: str, target: str) -> str:
+    count = count_images(cells.cells, part).get(target)
+    if part == "all":
+        return f"All images of {target}" if count is None else f"All {count:,} images of {target}"
+    return f"Test part of {target}" + ("" if count is None else f" ({count:,} images)")
 
 
 def _and(names: tuple[str, ...]) -> str:

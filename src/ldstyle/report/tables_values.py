@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ldstyle.benchmark.comparison import Difference, Entry
 from ldstyle.benchmark.paper import Score
+from ldstyle.benchmark.statistics import LEAST_VALUES
 from ldstyle.report.items import Value
 
 DASH = "–"
@@ -74,7 +75,10 @@ def of_entry(
 
 
 def of_difference(difference: Difference, *, interval: bool = False, best: bool = False) -> Statistic:
-    """Return a mean difference in percent points with its sign, and if wanted its interval."""
+    """Return a mean difference in percentage points with its sign, and if wanted its interval.
+
+    Below three seeds there is no interval; the values of the seeds are listed instead.
+    """
     note = why_not_whole(difference.values, difference.absent)
     if difference.mean is None:
         return Statistic(DASH, note=note, n=0)
@@ -82,15 +86,35 @@ def of_difference(difference: Difference, *, interval: bool = False, best: bool 
     text = signed(100 * difference.mean)
     if interval and low is not None and high is not None:
         text += f" {_ends(low, high)}"
+    elif interval and len(difference.values) > 1:
+        text += f" ({_by_seed(difference)})"
     text += _left(difference.values, difference.absent)
     return Statistic(text, 100 * difference.mean, best, note, n=len(difference.values), low=low, high=high)
 
 
 def interval_of(difference: Difference) -> Value:
-    """Return the bootstrap interval of a difference in percent points; a dash below two seeds."""
-    if difference.low is None or difference.high is None:
+    """Return the bootstrap interval of a difference in percentage points.
+
+    Below three seeds it is the list of their values and the smallest p-value they allow; below two a dash.
+    """
+    if difference.low is not None and difference.high is not None:
+        return Repeated(_ends(100 * difference.low, 100 * difference.high), 100 * difference.low)
+    if len(difference.values) < 2:
         return Value(DASH)
-    return Repeated(_ends(100 * difference.low, 100 * difference.high), 100 * difference.low)
+    return Repeated(f"{_by_seed(difference)}; {at_least(difference)}", 100 * min(difference.values.values()))
+
+
+def interval_header(differences: Iterable[Difference]) -> str:
+    """Return the header of a column of :func:`interval_of`."""
+    counts = [len(one.values) for one in differences if len(one.values) > 1]
+    if not counts or min(counts) >= LEAST_VALUES:
+        return "95 % interval"
+    return "by seed" if max(counts) < LEAST_VALUES else "95 % interval, or by seed"
+
+
+def at_least(difference: Difference) -> str:
+    """Return the smallest p-value that the exact test can give for these pairs, e.g. ``p ≥ 0.5``."""
+    return f"p ≥ {difference.smallest_p:.2g}"
 
 
 def p_of(difference: Difference, *, corrected: bool = True) -> Value:
@@ -161,6 +185,10 @@ def why_not_whole(values: Mapping[int, float], absent: Mapping[int, str], *, und
 
 def _left(values: Mapping[int, float], absent: Mapping[int, str]) -> str:
     return f" (n = {len(values)})" if absent else ""
+
+
+def _by_seed(difference: Difference) -> str:
+    return ", ".join(signed(100 * value) for _, value in sorted(difference.values.items()))
 
 
 def _ends(low: float, high: float) -> str:

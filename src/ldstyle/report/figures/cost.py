@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 from ldstyle.report.figures.runs import Runs
 from ldstyle.report.figures.style import GREY, Look, drawing, looks, method_legend, new_figure
 from ldstyle.report.items import Absent, Picture
+from ldstyle.report.order import BASELINE
+from ldstyle.report.times import HOW, relative_times
 
 SLUG, TITLE = "cost-accuracy", "Cost against accuracy"
 
@@ -26,7 +28,7 @@ def cost_and_accuracy(runs: Runs) -> Picture | Absent:
     without = [runs.titles[name] for name in points if name not in known]
     caption = (
         f"Mean mAP over the splits on {runs.part_text} against the time of a training run"
-        f"{', relative to ERM at the same split and seed' if relative else ''}: means of {runs.seeds_text()}, bars "
+        f"{f', relative to ERM ({HOW})' if relative else ''}: means of {runs.seeds_text()}, bars "
         "from the lowest to the highest. Early stopping is part of the time, the evaluation is not."
         f"{' Not complete: ' + ', '.join(without) + '.' if without else ''}{_machines(runs)}"
     )
@@ -41,17 +43,18 @@ def cost_and_accuracy(runs: Runs) -> Picture | Absent:
 def _point(runs: Runs, method: str) -> dict[str, Any] | None:
     """Return mAP and time by seed (time in seconds, or as a multiple of ERM's), both averaged over the splits."""
     entry = runs.main.entry(method, part=runs.part)
-    seconds = {(cell.method, cell.split, cell.seed): cell.wall_seconds for cell in runs.done if cell.wall_seconds}
-    relative = "erm" in runs.titles
-    times: dict[str, float] = {}
-    for seed in entry.values:
-        pairs = [(seconds.get((method, s, seed)), seconds.get(("erm", s, seed))) for s in runs.splits]
-        ratios = [ours / (theirs if relative else 1) for ours, theirs in pairs if ours and (theirs or not relative)]  # type: ignore[operator]
-        if len(ratios) == len(pairs):
-            times[str(seed)] = float(np.mean(ratios))
-    if not times:
+    times = relative_times(runs.done, method) if BASELINE in runs.titles else _seconds(runs, method)
+    seeds = [seed for seed in entry.values if seed in times]
+    if not seeds:
         return None
-    return {"map": {str(seed): value for seed, value in entry.values.items() if str(seed) in times}, "time": times}
+    return {"map": {str(s): entry.values[s] for s in seeds}, "time": {str(s): times[s] for s in seeds}}
+
+
+def _seconds(runs: Runs, method: str) -> dict[int, float]:
+    """Return the time of a run by seed, averaged over the splits, where all of them have one."""
+    seconds = {(c.split, c.seed): c.wall_seconds for c in runs.done if c.method == method and c.wall_seconds}
+    found = {seed: [seconds.get((split, seed)) for split in runs.splits] for _, seed in seconds}
+    return {seed: float(np.mean([t for t in times if t])) for seed, times in found.items() if all(times)}
 
 
 def _machines(runs: Runs) -> str:

@@ -54,7 +54,7 @@ def label_precision(runs: Runs) -> Picture | Absent:
     data = {
         "part": runs.part,
         "splits": runs.splits,
-        "titles": runs.titles,
+        "titles": runs.scored,
         "shown": shown,
         "values": {
             split: {
@@ -74,7 +74,7 @@ def _table(runs: Runs, split: str) -> dict[str, dict[str, Entry]]:
     by_label = runs.main.label_table(split=split, part=runs.part)
     return {
         method: {**by_label[method], MEAN: runs.main.entry(method, split=split, part=runs.part)}
-        for method in runs.titles
+        for method in runs.scored
     }
 
 
@@ -94,7 +94,7 @@ def _most_telling(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], labels
 
 
 def _draw(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], rows: Sequence[str], runs: Runs) -> Figure:
-    methods, look = list(runs.titles), looks(list(runs.titles))
+    methods, look = list(runs.scored), looks(list(runs.scored))
     down = -(-len(table) // _COLUMNS)
     # Methods stand below each other within a label's row where there is room for it.
     apart = 0.085 if len(rows) * len(methods) * down <= 130 else 0.0
@@ -110,7 +110,7 @@ def _draw(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], rows: Sequence
             _points(one, [table[split][method][row] for row in rows], look[method], offset)
         _rows(one, rows, named=number % _COLUMNS == 0)
         one.set(xlim=limits, xlabel="average precision (%)")
-    method_legend(figure, runs.titles, look, lines=False)
+    method_legend(figure, runs.scored, look, lines=False)
     return figure
 
 

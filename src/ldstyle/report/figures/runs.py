@@ -13,7 +13,8 @@ from typing import Any, Literal
 from ldstyle.benchmark.comparison import Results
 from ldstyle.benchmark.methods import TITLES
 from ldstyle.benchmark.records import CellResult
-from ldstyle.report.order import is_main, method_rank, split_rank
+from ldstyle.report.order import ORACLE, is_main, method_rank, split_rank
+from ldstyle.report.tables_cells import part_text
 
 METRICS = "metrics.jsonl"
 
@@ -29,12 +30,12 @@ class Runs:
     Args:
         folder: The results folder.
         results: Cells of it, all of one preset.
-        part: Part of the target that is reported on: ``test`` as in the paper, or ``all``.
+        part: Part of the target that is reported on: ``all``, or ``test`` as in the paper.
     """
 
     folder: Path
     results: Sequence[CellResult]
-    part: Literal["test", "all"] = "test"
+    part: Literal["test", "all"] = "all"
 
     def __post_init__(self) -> None:
         presets = sorted({result.preset for result in self.results})
@@ -67,6 +68,11 @@ class Runs:
         """Name in tables of each method that has a finished cell, in the order of the methods."""
         return {cell.method: cell.title for cell in self.done}
 
+    @property
+    def scored(self) -> dict[str, str]:
+        """The methods that have scores on the part of the target; the oracle was trained on most of the whole."""
+        return {name: title for name, title in self.titles.items() if self.part == "test" or name != ORACLE}
+
     @cached_property
     def splits(self) -> dict[str, str]:
         """Target of each split that has a finished cell."""
@@ -84,8 +90,8 @@ class Runs:
 
     @property
     def part_text(self) -> str:
-        """What the scores are of, in words."""
-        return "the target's test part" if self.part == "test" else "the whole target"
+        """What the scores are of, and of how many images."""
+        return part_text([cell for cell in self.done if cell.method != ORACLE], self.part)
 
     def seeds_text(self) -> str:
         """How many seeds there are, in words."""
