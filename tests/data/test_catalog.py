@@ -1,8 +1,10 @@
+import os
 from pathlib import Path
 
 import pytest
 
-from ldstyle.data.catalog import find_domains, read_domains
+from ldstyle.data.archives import find_images
+from ldstyle.data.catalog import find_domains, official_domains, read_domains
 from ldstyle.data.tables import PAPER_VOCABULARY
 
 
@@ -52,6 +54,33 @@ def test_a_folder_with_its_own_table_is_a_domain_by_itself(root):
 def test_an_own_table_replaces_an_official_layout(root, make_image):
     (root / "UCM" / "labels.csv").write_text("path,domain,tree\nUCMerced_LandUse/Images/beach/beach03.tif,ucm,1\n")
     assert find_domains(root)["ucm"].archive is None
+
+
+def test_a_download_is_recognised_by_its_layout_and_not_by_a_name(root, make_image):
+    assert [table.archive for table in read_domains(root)] == ["ucm", "aid", "dfc15", None, None]
+    assert official_domains(find_domains(root)) == {"ucm": "ucm", "aid": "aid", "dfc15": "dfc15"}
+    for name in ("ucm", "aid"):
+        make_image(root / "mine" / name / "a.png")
+    (root / "mine" / "all.csv").write_text("path,domain,tree\nucm/a.png,ucm,1\naid/a.png,aid,0\n")
+    for names in (None, ["ucm", "aid"]):
+        tables = read_domains(root / "mine", names)
+        assert [(table.domain, table.archive, len(table)) for table in tables] == [("ucm", None, 1), ("aid", None, 1)]
+    assert official_domains(find_domains(root / "mine")) == {}
+
+
+def test_links_that_lead_back_are_followed_once(root):
+    for name in ("one", "two", "three"):
+        (root / "UCM" / name).symlink_to(root)
+        (root / "UCM" / "UCMerced_LandUse" / name).symlink_to(root / "UCM")
+    (root / "UCM" / "self.png").symlink_to("self.png")
+    assert len(find_images(root)) == len(set(find_images(root))) == 14
+
+
+def test_a_pipe_among_the_tables_is_passed_over(root):
+    os.mkfifo(root / "stream.csv")
+    os.mkfifo(root / "UCM" / "stream.txt")
+    assert list(find_domains(root)) == ["ucm", "aid", "dfc15", "drone", "plane"]
+    assert len(read_domains(root, ["ucm"])[0]) == 4
 
 
 def test_tables_of_domains_not_asked_for_stay_closed(root, monkeypatch):

@@ -33,6 +33,12 @@ def test_differences_from_table_1_are_notes(root):
     assert inspect(root, "mine").notes == ()
 
 
+def test_a_custom_domain_is_not_compared_with_the_paper_whatever_its_name(root, make_image):
+    make_image(root / "aid" / "a.png")
+    (root / "aid" / "labels.csv").write_text("path,tree\na.png,1\n")
+    assert inspect(root, "aid").notes == ()
+
+
 def test_unreadable_images_are_named_and_counted(root, make_image):
     for name in ("b", "c", "d", "e"):
         make_image(root / "mine" / f"{name}.png", size=(64, 64))

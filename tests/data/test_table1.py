@@ -7,9 +7,9 @@ from ldstyle.data.table1 import PAPER_TABLE_1, Statistics, count, differences, t
 from ldstyle.data.tables import PAPER_VOCABULARY, SceneTable
 
 
-def make(labels, *, domain="mine", vocabulary=("tree", "car", "ship")):
+def make(labels, *, domain="mine", vocabulary=("tree", "car", "ship"), archive=None):
     keys = tuple(f"{i}.png" for i in range(len(labels)))
-    return SceneTable(domain, Path("nowhere"), vocabulary, keys, np.array(labels, dtype=np.int8))
+    return SceneTable(domain, Path("nowhere"), vocabulary, keys, np.array(labels, dtype=np.int8), archive=archive)
 
 
 def test_counts_are_of_present_labels_and_an_unknown_label_has_none():
@@ -24,23 +24,28 @@ def test_the_printed_columns_agree_with_themselves(domain):
     assert round(sum(paper.positives.values()) / paper.images, 2) == paper.labels_per_image
 
 
-def test_differences_from_the_paper_are_told_and_own_domains_have_none():
+def test_differences_from_the_paper_are_those_of_official_downloads():
     paper = PAPER_TABLE_1["aid"]
-    here = Statistics(3000, 3.35, {**paper.positives, "tree": 2407})
-    assert differences("aid", here) == ["aid: tree 2407, the paper has 2406"]
-    assert differences("aid", paper) == []
-    assert differences("mine", here) == []
+    labels = np.zeros((3000, 6), dtype=np.int8)
+    for i, number in enumerate(paper.positives.values()):
+        labels[:number, i] = 1
+    as_printed = make(labels, domain="aid", vocabulary=PAPER_VOCABULARY, archive="aid")
+    assert differences(as_printed) == []
+    labels[2406, 2] = 1
+    released = make(labels, domain="elsewhere", vocabulary=PAPER_VOCABULARY, archive="aid")
+    assert differences(released) == ["elsewhere: tree 2407, the paper has 2406"]
+    assert differences(make(labels, domain="aid", vocabulary=PAPER_VOCABULARY)) == []
 
 
 def test_a_difference_stands_beside_the_count():
     labels = [[1, 0, 0, 0, 0, 0]] * 700
-    header, rows = tabulate([make(labels, domain="ucm", vocabulary=PAPER_VOCABULARY)], marked=True)
+    header, rows = tabulate([make(labels, domain="ucm", vocabulary=PAPER_VOCABULARY, archive="ucm")], marked=True)
     table = {row[0]: row[1:] for row in rows}
     assert header == ["statistic", "ucm", "ucm (paper)"]
     assert table["images"] == ["700 (-1400)", "2100"]
     assert table["building"] == ["700 (+9)", "691"]
     assert table["files found"] == ["0", ""]
-    _, plain = tabulate([make(labels, domain="ucm", vocabulary=PAPER_VOCABULARY)])
+    _, plain = tabulate([make(labels, domain="ucm", vocabulary=PAPER_VOCABULARY, archive="ucm")])
     assert plain[4] == ["building", "700", "691"]
 
 

@@ -4,6 +4,7 @@ import tarfile
 import zipfile
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from ldstyle.data import unpack as module
@@ -82,6 +83,85 @@ def test_a_damaged_archive_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match=r"cannot be unpacked: Bad CRC-32.* Download it again"):
         unpack(archive, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def noise(size):
+    return np.random.default_rng(0).bytes(size)
+
+
+def pack(path, kind):
+    """Pack three files of noise in one of the ways data sets are distributed."""
+    members = {f"top/{name}.bin": noise(5000) for name in "abc"}
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        return path
+    with tarfile.open(path, f"w:{kind}") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "", "gz", "bz2", "xz"])
+@pytest.mark.parametrize("kept", [0.02, 0.4, 0.7, 0.99])
+def test_an_archive_cut_short_is_refused_and_leaves_nothing(tmp_path, kind, kept):
+    archive = pack(tmp_path / "archive", kind)
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(len(content) * (kept if kind or kept < 0.9 else 0.75))])
+    with pytest.raises(ValueError, match=r"archive' (cannot be unpacked: \w|is neither or is damaged)"):
+        unpack(archive, tmp_path / "data")
+    assert not list(tmp_path.glob("data/*")) + list(tmp_path.glob("data/.*"))
+
+
+@pytest.mark.parametrize("kind", ["zip", "gz", "bz2", "xz"])
+@pytest.mark.parametrize("start", [0.3, 0.6, 0.9])
+def test_a_hundred_damaged_bytes_are_detected(tmp_path, kind, start):
+    archive = pack(tmp_path / "archive", kind)
+    content = bytearray(archive.read_bytes())
+    first = int(len(content) * start)
+    content[first : first + 100] = bytes(byte ^ 255 for byte in content[first : first + 100])
+    archive.write_bytes(content)
+    with pytest.raises(ValueError, match=r"archive' (cannot be unpacked: \w|is neither or is damaged)"):
+        unpack(archive, tmp_path / "data")
+    assert not list(tmp_path.glob("data/*")) + list(tmp_path.glob("data/.*"))
+
+
+def test_a_damaged_checksum_behind_the_last_member_is_detected(tmp_path):
+    archive = pack(tmp_path / "archive", "gz")
+    content = bytearray(archive.read_bytes())
+    content[-6] ^= 255
+    archive.write_bytes(content)
+    with pytest.raises(ValueError, match=r"archive' cannot be unpacked: CRC check failed"):
+        unpack(archive, tmp_path / "data")
+
+
+def test_a_damaged_header_of_a_plain_tar_does_not_drop_members(tmp_path):
+    archive = pack(tmp_path / "archive", "")
+    content = bytearray(archive.read_bytes())
+    second = content.index(b"top/b.bin")
+    content[second : second + 100] = noise(100)
+    archive.write_bytes(content)
+    with pytest.raises(ValueError, match=r"archive' cannot be unpacked: a header is damaged"):
+        unpack(archive, tmp_path / "data")
+
+
+def test_what_a_killed_unpacking_left_is_cleared(tmp_path):
+    root = tmp_path / "data"
+    (root / ".unpack-killed.tmp" / "top").mkdir(parents=True)
+    unpack(make_zip(tmp_path / "archive", {"a.txt": "new"}), root)
+    assert [path.name for path in root.iterdir()] == ["a.txt"]
+
+
+def test_an_unpacking_under_way_is_left_alone(tmp_path):
+    root = tmp_path / "data"
+    root.mkdir()
+    with module._temporary_folder(root) as folder:
+        unpack(make_zip(tmp_path / "archive", {"a.txt": "new"}), root)
+        assert folder.is_dir()
+    assert [path.name for path in root.iterdir()] == ["a.txt"]
 
 
 def test_an_archive_larger_than_the_disk_is_refused(tmp_path, monkeypatch):

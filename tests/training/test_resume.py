@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -144,6 +146,21 @@ def test_changed_data_and_checkpoints_of_another_version_are_refused(scenes: Pat
         fit(config)
     torch.save(state, tmp_path / "run" / "last.ckpt")
     fit(config)
+
+
+def test_inverted_labels_are_noticed(scenes: Path, tmp_path: Path) -> None:
+    root = tmp_path / "scenes"
+    shutil.copytree(scenes, root)
+    config = tiny(root, tmp_path / "run", optimizer={"epochs": 1, "steps_per_epoch": 1})
+    fit(config)
+    (tmp_path / "run" / "done").unlink()
+    table = root / "suburb" / "labels.csv"
+    header, *rows = table.read_text().splitlines()
+    swapped = [re.sub(r"(?<=,)[01](?=,|$)", lambda cell: "10"[int(cell[0])], row) for row in rows]
+    assert swapped != rows
+    table.write_text("\n".join([header, *swapped]) + "\n")
+    with pytest.raises(ValueError, match=r"The data of suburb changed since the run was started\. Restore them"):
+        fit(config)
 
 
 def test_a_run_killed_while_finishing_is_finished(scenes: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.same_data import differing_data
 
 SYMBOLS = {"running": "▶", "failed": "✗"}
 
@@ -71,7 +72,8 @@ def status_view(results: Sequence[CellResult]) -> RenderableType:
     lines = [f"{SYMBOLS['running']} {cell.cell}  {_progress(cell)}" for cell in results if cell.status == "running"] + [
         f"{SYMBOLS['failed']} {cell.cell}  {_first_line(cell.error)}" for cell in results if cell.status == "failed"
     ]
-    return Group(table, Text("\n".join([*lines, describe_counts(results)]), overflow="fold"))
+    notes = [f"warning: {sentence}" for sentence in differing_data(results)]
+    return Group(table, Text("\n".join([*lines, *notes, describe_counts(results)]), overflow="fold"))
 
 
 def _square(cells: Sequence[CellResult]) -> str:

@@ -154,6 +154,7 @@ def _record(
         "epochs_run": run.epochs_run,
         "thresholds": run.thresholds,
         "splits": {**run.splits, report["domain"]: report["split_digest"]},
+        "data": {**run.data, report["domain"]: report["data_digest"]},
         "vocabulary": list(run.vocabulary),
         "localization": report["localization"],
         "attention": report["attention"],

@@ -127,6 +127,7 @@ def read_archive(
         vocabulary=label_map.vocabulary if label_map else PAPER_VOCABULARY,
         keys=tuple(keys),
         labels=labels[[rows[key] for key in keys]],
+        archive=archive.domain,
     )
 
 
@@ -134,8 +135,7 @@ def find_label_table(archive: Archive, root: Path) -> Path:
     r"""Find the label table below ``root`` by its header, whose first cell is ``IMAGE\LABEL`` in any case."""
     if not root.is_dir():
         raise FileNotFoundError(f"{archive.title} not found: there is no folder '{root}'. See `ldstyle data --help`.")
-    candidates = [path for path in _files_below(root) if path.suffix.lower() in (".csv", ".tsv", ".txt")]
-    found = [path for path in candidates if _is_label_table(path)]
+    found = _label_tables(root)
     if not found:
         raise FileNotFoundError(
             f"{archive.title} label table not found in '{root}'. Expected '{archive.table}' with a first cell "
@@ -147,6 +147,16 @@ def find_label_table(archive: Archive, root: Path) -> Path:
     return found[0]
 
 
+def has_layout(root: Path) -> bool:
+    """Whether a folder holds an official download: a label table in the layout of the releases."""
+    return bool(_label_tables(root))
+
+
+def _label_tables(root: Path) -> list[Path]:
+    candidates = [path for path in _files_below(root) if path.suffix.lower() in (".csv", ".tsv", ".txt")]
+    return [path for path in candidates if path.is_file() and _is_label_table(path)]
+
+
 def find_images(root: Path) -> list[Path]:
     """Return every image file below ``root`` by its suffix, in order; hidden files and folders are passed over."""
     return [path for path in _files_below(root) if path.suffix.lower() in IMAGE_SUFFIXES]
@@ -154,8 +164,14 @@ def find_images(root: Path) -> list[Path]:
 
 def _files_below(root: Path) -> list[Path]:
     files = []
-    # Data folders are often links to another disk.
+    seen: set[tuple[int, int]] = set()
+    # Data folders are often links to another disk, and some links lead back to where they are.
     for folder, below, names in os.walk(root, followlinks=True):
+        where = Path(folder).stat()
+        if (where.st_dev, where.st_ino) in seen:
+            below.clear()
+            continue
+        seen.add((where.st_dev, where.st_ino))
         below[:] = sorted(name for name in below if not name.startswith(".") and name != "__MACOSX")
         files += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
     return files

@@ -45,12 +45,14 @@ class ImageCache:
         masks: Mask bits as stored, (N, S, S) uint8, or ``None``; a sample without a mask has none of the bits.
         digest: Content the cache was made from: 32 hexadecimal digits.
         path: Folder of the cache.
+        files: Content hashes of each row's image and mask, as text.
     """
 
     images: NDArray[np.uint8]
     masks: NDArray[np.uint8] | None
     digest: str
     path: Path
+    files: tuple[str, ...]
 
 
 def open_cache(
@@ -91,10 +93,10 @@ def open_cache(
         known = {} if verify == "content" else _read_record(record)
         if any(cache_dir.glob(f"{name}-*/header.json")):
             sources = hash_sources(sources, known, progress=progress, what=f"check {table.domain}")
-            found = _open_verified(cache_dir / f"{name}-{_digest(sources, size)}", len(table), size, verify)
-            if found:
+            folder = cache_dir / f"{name}-{_digest(sources, size)}"
+            if _is_whole(folder, verify):
                 _write_record(record, sources, known)
-                return found
+                return _open(folder, sources, len(table), size)
         partial = cache_dir / f".{name}.partial"
         with _complete_or_absent(partial, table.domain):
             hashed = _build(partial, table, sources, size, progress)
@@ -103,7 +105,7 @@ def open_cache(
             shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
         _write_record(record, hashed, known)
-        return _open(final, len(table), size)
+        return _open(final, hashed, len(table), size)
 
 
 def _file_name(domain: str) -> str:
@@ -178,15 +180,14 @@ def _complete_or_absent(partial: Path, domain: str) -> Iterator[None]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _open_verified(folder: Path, count: int, size: int, verify: str) -> ImageCache | None:
-    """Open a cache that is whole; a damaged one is reported and ``None`` is returned, so that it is built again."""
+def _is_whole(folder: Path, verify: str) -> bool:
+    """Whether a cache is there and whole; a damaged one is reported, and is to be built again."""
     if not folder.exists():
-        return None
+        return False
     reason = _damage(folder, verify)
     if reason:
         _log.warning("The cache '%s' is damaged and will be built again: %s.", folder, reason)
-        return None
-    return _open(folder, count, size)
+    return not reason
 
 
 def _damage(folder: Path, verify: str) -> str:
@@ -208,13 +209,16 @@ def _damage(folder: Path, verify: str) -> str:
     return ""
 
 
-def _open(folder: Path, count: int, size: int) -> ImageCache:
+def _open(folder: Path, sources: Sequence[SourceFile], count: int, size: int) -> ImageCache:
     # Copy-on-write: the arrays can be handed to torch, which wants them writable, and the file stays as it is.
     images = np.memmap(folder / "images.u8", dtype=np.uint8, mode="c", shape=(count, 3, size, size))
     masks = None
     if (folder / "masks.u8").exists():
         masks = np.memmap(folder / "masks.u8", dtype=np.uint8, mode="c", shape=(count, size, size))
-    return ImageCache(images, masks, folder.name.rpartition("-")[2], folder)
+    files = [""] * count
+    for source in sources:
+        files[source.row] += f"{'mask' if source.is_mask else 'image'} {source.content} "
+    return ImageCache(images, masks, folder.name.rpartition("-")[2], folder, tuple(files))
 
 
 def _stat(path: Path) -> dict[str, int]:

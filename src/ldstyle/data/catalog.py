@@ -1,4 +1,4 @@
-"""What a data folder holds: the official downloads by their folders' names, own tables by their ``path`` column."""
+"""What a data folder holds: the official downloads by their layout, own tables by their ``path`` column."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ldstyle.data.archives import ARCHIVES, Archive, Sea, read_archive
+from ldstyle.data.archives import ARCHIVES, Archive, Sea, has_layout, read_archive
 from ldstyle.data.own import open_table, read_table
 from ldstyle.data.sheets import read_header
 from ldstyle.data.tables import PAPER_VOCABULARY, Report, SceneTable, fail
@@ -49,17 +49,33 @@ def find_domains(root: Path, names: Collection[str] | None = None) -> dict[str, 
     downloads = {path.name.lower(): path for path in folders if path / OWN_TABLE not in own}
     domains = {name: Source(downloads[name], archive) for name, archive in ARCHIVES.items() if name in downloads}
     if names is not None:
-        near = domains | _own_domains([path for path in own if path.parent.name in names])
+        laid_out = {name: source for name, source in domains.items() if name in names and has_layout(source.path)}
+        near = laid_out | _own_domains([path for path in own if path.parent.name in names])
         if near.keys() >= set(names):
             return near
-    tables = _own_domains([*own, *(path for path in sorted(root.glob("*.csv")) if "path" in read_header(path))])
-    shared = sorted(domains.keys() & tables.keys())
-    if shared:
-        raise _twice(shared[0], domains[shared[0]].path, tables[shared[0]].path)
+    tables = _own_domains([*own, *(path for path in _tables_in(root) if "path" in read_header(path))])
+    for name in sorted(domains.keys() & tables.keys()):
+        # A folder may bear the name of a download and hold the images of a table.
+        if has_layout(domains[name].path):
+            raise _twice(name, domains[name].path, tables[name].path)
+        del domains[name]
     if not domains and not tables:
         hint = f"Did you mean '{root.parent}'?" if root.name.lower() in ARCHIVES else "See `ldstyle data --help`."
         raise FileNotFoundError(f"No data found in '{root}'. Expected {LAYOUT}. {hint}")
     return domains | tables
+
+
+def _tables_in(root: Path) -> list[Path]:
+    """Return the tables that lie in a folder itself; a pipe of such a name would be waited on for ever."""
+    return [path for path in sorted(root.glob("*.csv")) if path.is_file()]
+
+
+def official_domains(sources: Mapping[str, Source]) -> dict[str, str]:
+    """Return the domains that are official downloads by their layout, and which: domain to ``ucm``, ``aid``, ``dfc15``.
+
+    A custom table is none, whatever its domains are called.
+    """
+    return {name: source.archive.domain for name, source in sources.items() if source.archive is not None}
 
 
 def _own_domains(paths: Sequence[Path]) -> dict[str, Source]:

@@ -13,7 +13,7 @@ from ldstyle.data.archives import Sea
 from ldstyle.data.catalog import Source, read_source
 from ldstyle.data.decode import decode, decode_mask, image_size
 from ldstyle.data.own import unlisted_images
-from ldstyle.data.table1 import count, differences
+from ldstyle.data.table1 import differences
 from ldstyle.data.tables import Progress, SceneTable, first_few
 from ldstyle.data.vocabulary import LabelMap
 
@@ -59,7 +59,7 @@ def inspect_domain(
     if unreadable:
         few = " ".join(unreadable[:3]) + (f" And {len(unreadable) - 3} more." if len(unreadable) > 3 else "")
         sentences.append(f"{len(unreadable)} of {len(table)} samples of {name!r} cannot be read. {few}")
-    notes = differences(name, count(labelled))
+    notes = differences(labelled)
     unlisted = [] if source.archive else unlisted_images(source.path)
     if unlisted:
         notes.append(f"{name}: {len(unlisted)} images are not in '{source.path.name}': {first_few(unlisted)}")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ldstyle.data.augment import draw_photometric, photometric
 from ldstyle.data.cache import ImageCache, open_cache
+from ldstyle.data.digest import content_digest
 from ldstyle.data.tables import Progress, SceneTable
 from ldstyle.seeding import derive_seed
 
@@ -98,7 +99,9 @@ class Pool:
         domain: Domain number of each sample, (N,) int64.
         original: Number of the sample that each one is a copy of, its own if it is none, (N,) int64. A sample is
             never to be paired with one of the same ``original``.
-        digests: Content digest of each domain's cache, for the record of a run.
+        digests: Digest of each domain's cache: its images at this size.
+        contents: Digest of each domain's images and labels, all rows, whatever the size; for the record of a run.
+        archives: Which official download each domain was read from; ``None`` for custom tables.
     """
 
     def __init__(
@@ -121,6 +124,8 @@ class Pool:
         sizes = [len(member.rows) for member in members]
         self.vocabulary, self.domains, self.size = tables[0].vocabulary, tuple(names), size
         self.digests = {table.domain: cache.digest for table, cache in zip(tables, caches, strict=True)}
+        self.contents = {t.domain: content_digest(t, cache.files) for t, cache in zip(tables, caches, strict=True)}
+        self.archives = {table.domain: table.archive for table in tables}
         self.keys = tuple(member.table.keys[row] for member in members for row in member.rows)
         self.labels: NDArray[np.int8] = np.concatenate([member.table.labels[member.rows] for member in members])
         self.present: NDArray[np.bool_] = self.labels == 1

@@ -81,10 +81,11 @@ def stat_sources(table: SceneTable) -> list[SourceFile]:
         for name, is_mask in ((key, False), (mask, True)):
             if name is None:
                 continue
-            try:
-                path = table.root / name
+            path = table.root / name
+            # Not so for pipes, which would be waited on for ever, and for links in a circle.
+            if path.is_file():
                 sources.append(SourceFile(name, path, row, is_mask, Times.of(path.stat())))
-            except (FileNotFoundError, NotADirectoryError):
+            else:
                 missing.append(name)
     if missing:
         raise FileNotFoundError(

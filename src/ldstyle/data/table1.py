@@ -47,15 +47,15 @@ def count(table: SceneTable) -> Statistics:
     )
 
 
-def differences(domain: str, here: Statistics) -> list[str]:
-    """Return how the counts of a domain of the paper differ from its Table 1, one sentence each; own domains do not."""
-    paper = PAPER_TABLE_1.get(domain)
-    if paper is None:
+def differences(table: SceneTable) -> list[str]:
+    """Return how the counts of an official download differ from Table 1, one sentence each; custom tables do not."""
+    if table.archive is None:
         return []
+    paper, here = PAPER_TABLE_1[table.archive], count(table)
     pairs: dict[str, tuple[int | None, int | None]] = {"images": (here.images, paper.images)}
     pairs |= {label: (here.positives.get(label), number) for label, number in paper.positives.items()}
     return [
-        f"{domain}: {what} {found:d}, the paper has {printed}"
+        f"{table.domain}: {what} {found:d}, the paper has {printed}"
         for what, (found, printed) in pairs.items()
         if found is not None and found != printed
     ]
@@ -71,7 +71,7 @@ def tabulate(tables: Sequence[SceneTable], *, marked: bool = False) -> tuple[lis
     header = ["statistic"]
     columns = [["images", "files found", "labels per image", "without label", *tables[0].vocabulary]]
     for table in tables:
-        paper = PAPER_TABLE_1.get(table.domain)
+        paper = None if table.archive is None else PAPER_TABLE_1[table.archive]
         header.append(table.domain)
         columns.append(_counted(table, paper if marked else None))
         if paper:

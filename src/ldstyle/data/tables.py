@@ -60,6 +60,8 @@ class SceneTable:
             label l.
         groups: What each sample belongs to, e.g. its flight or scene; a split never cuts a group. ``None``: each
             sample stands alone.
+        archive: The official download that the domain was read from, ``ucm``, ``aid`` or ``dfc15``, recognised by its
+            layout; ``None`` for a custom table, whatever its domain is called.
     """
 
     domain: str
@@ -70,6 +72,7 @@ class SceneTable:
     masks: tuple[str | None, ...] | None = None
     groups: tuple[str, ...] | None = None
     mask_bits: tuple[tuple[int, ...], ...] | None = None
+    archive: str | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.keys), len(self.vocabulary))
@@ -107,6 +110,7 @@ class SceneTable:
             masks=None if self.masks is None else tuple(self.masks[row] for row in chosen),
             groups=None if self.groups is None else tuple(self.groups[row] for row in chosen),
             mask_bits=self.mask_bits,
+            archive=self.archive,
         )
 
     def regions(self, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ldstyle.benchmark.comparison import Difference, Entry, Results, best
 from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.same_data import differing_data
 from ldstyle.benchmark.statistics import CONFIDENCE
 from ldstyle.report.order import BASELINE, ORACLE
 from ldstyle.report.tables_cells import CellSet, count_images
@@ -175,7 +176,7 @@ def _score(entry: Entry, names: str) -> Figure:
 
 
 def _whole(grid: CellSet) -> tuple[str, ...]:
-    """Say how many runs have no result, and how many cells of the grid nobody asked for."""
+    """Say how many runs have no result, how many cells nobody asked for, and which were run on other data."""
     counts = Counter(cell.status for cell in grid.cells if cell.status != "done")
     found = []
     if counts:
@@ -184,7 +185,7 @@ def _whole(grid: CellSet) -> tuple[str, ...]:
     absent = len(grid.methods) * len(grid.splits) * len(grid.results.seeds) - len(grid.cells)
     if absent:
         found.append(f"{absent} combinations of method, split and seed were not asked for and count as missing.")
-    return tuple(found)
+    return (*found, *differing_data(grid.cells))
 
 
 def _unfinished(grid: CellSet) -> tuple[str, ...]:

@@ -36,10 +36,11 @@ def dataset_table(results: Sequence[CellResult], *, root: Path | None = None) ->
     except (OSError, ValueError) as error:
         return Absent(SLUG, TITLE, f"The data cannot be read here: {error}")
     counted = {table.domain: count(table) for table in tables}
+    paper = {table.domain: PAPER_TABLE_1[table.archive] for table in tables if table.archive is not None}
     columns: list[str] = []
     for domain in domains:
-        columns += [domain, *([f"{domain} (paper)"] if domain in PAPER_TABLE_1 else [])]
-    sides = [side for domain in domains for side in (counted[domain], PAPER_TABLE_1.get(domain)) if side is not None]
+        columns += [domain, *([f"{domain} (paper)"] if domain in paper else [])]
+    sides = [side for domain in domains for side in (counted[domain], paper.get(domain)) if side is not None]
     rows = [
         (Value("images"), *(number(side.images) for side in sides)),
         (Value("labels per image"), *(number(side.labels_per_image, digits=2) for side in sides)),

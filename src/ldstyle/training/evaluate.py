@@ -90,6 +90,7 @@ def evaluate(
         "schema": SCHEMA,
         "domain": domain,
         "split_digest": split.digest,
+        "data_digest": pool.contents[domain],
         "vocabulary": list(model.vocabulary),
         "untrained_labels": list(model.untrained_labels),
         "thresholds": dict(zip(model.vocabulary, model.thresholds.tolist(), strict=True)),

@@ -129,6 +129,7 @@ def _record(
         epochs_run=len(state.history),
         selection=SELECTION if state.swad is None else SWAD_SELECTION,
         splits={split.domain: split.digest for split in data.splits},
+        data=data.train.contents,
         vocabulary=data.vocabulary,
         config=settings_of(config),
         versions=versions(),

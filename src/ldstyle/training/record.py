@@ -48,6 +48,7 @@ class RunRecord:
         untrained_labels: Labels without training data, which are predicted as unknown and left out of all scores.
         threshold_samples: Known ``positives`` and ``negatives`` of each label among the validation samples of all
             sources; a threshold is fitted only where there are enough of both.
+        data: Digest of each domain's images and labels; empty in records of earlier versions.
         schema: Version of this layout.
     """
 
@@ -70,6 +71,7 @@ class RunRecord:
     localization: dict[str, Any] | None
     untrained_labels: tuple[str, ...] = ()
     threshold_samples: dict[str, dict[str, int]] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 
 

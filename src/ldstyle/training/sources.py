@@ -44,8 +44,9 @@ class SourceData:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What the run depends on, by domain: the content of its files and its split."""
-        return {split.domain: f"{self.train.digests[split.domain]}/{split.digest}" for split in self.splits}
+        """What the run depends on, by domain: its decoded images, the content of its files and labels, its split."""
+        pool = self.train
+        return {s.domain: f"{pool.digests[s.domain]}/{pool.contents[s.domain]}/{s.digest}" for s in self.splits}
 
 
 def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = None) -> SourceData:
