@@ -51,6 +51,7 @@ def test_an_unreadable_image_is_named(setting, capfd):
 
 def test_unreadable_images_are_listed_and_skipped_on_demand(setting, capfd):
     (setting / "images" / "01.png").write_bytes(b"broken")
+    Image.fromarray(np.full((32, 32), 900, dtype=np.uint16)).save(setting / "images" / "deep.tif")
     os.mkfifo(setting / "images" / "pipe.png")
     arguments = [setting / "run", setting / "images", setting / "images" / "pipe.png", "--size", 32]
     assert run(*arguments, "--out", setting / "sheets", "--skip-bad", "--batch-size", 2) == 0
@@ -58,6 +59,8 @@ def test_unreadable_images_are_listed_and_skipped_on_demand(setting, capfd):
     assert "left out: " in err
     assert "01.png' cannot be used" in err
     assert "pipe.png' cannot be used" in err
+    assert "deep.tif' cannot be used" in err
+    assert "--range LOW HIGH" in err
     assert "2 sheets" in err
     assert sorted(path.name for path in (setting / "sheets").glob("*.png")) == ["00.png", "02.png"]
     assert run(setting / "run", setting / "images" / "01.png", "--out", setting / "sheets", "--skip-bad") == 2

@@ -81,6 +81,20 @@ def test_unreadable_images_are_listed_and_skipped_on_demand(setting, capfd):
     np.testing.assert_allclose(scores(rows), expected[[0, 1, 3, 4]], rtol=0, atol=float32_error(load(root / "run")))
 
 
+def test_deep_images_are_refused_and_can_be_skipped(setting, capfd):
+    root, _ = setting
+    Image.fromarray(np.full((SIZE, SIZE), 900, dtype=np.uint16)).save(root / "images" / "deep.tif")
+    assert run(root / "run", root / "images") == 2
+    err = capfd.readouterr().err
+    assert "deep.tif' cannot be used" in err
+    assert "--range LOW HIGH" in err
+    assert "--skip-bad" in err
+    assert run(root / "run", root / "images", "--skip-bad", "--out", root / "out.csv") == 0
+    assert "left out" in (err := capfd.readouterr().err)
+    assert "deep.tif" in err
+    assert len(table(root / "out.csv")) == 5
+
+
 @pytest.mark.parametrize("name", ["pipe.png", "pipe"])
 def test_a_pipe_named_as_an_image_does_not_hang(setting, capfd, name):
     root, _ = setting

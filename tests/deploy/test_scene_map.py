@@ -288,10 +288,78 @@ def test_scenes_and_options_that_do_not_fit_are_refused(setting, tmp_path, dtype
         map_scene(classifier, scene, tmp_path / "map.tif", options=MapOptions(**options))
 
 
+@pytest.fixture
+def virtual(tmp_path):
+    """Write a virtual raster that is called as a GeoTIFF and shows another file."""
+    secret = write_scene(tmp_path / "secret.tif", pixels(0))
+    rasterio.shutil.copy(secret, tmp_path / "virtual.tif", driver="VRT")
+    return tmp_path / "virtual.tif"
+
+
+def test_a_virtual_raster_is_opened_only_on_demand(setting, tmp_path, virtual):
+    classifier, backbone = setting
+    with pytest.raises(ValueError, match=r"virtual\.tif' must be a raster .*b'<VRTData'.*--allow-virtual"):
+        map_scene(classifier, virtual, tmp_path / "map.tif")
+    made = map_scene(classifier, virtual, tmp_path / "map.tif", options=MapOptions(overlap=1, allow_virtual=True))
+    (expected,) = direct_probabilities(backbone, [pixels(0)])
+    np.testing.assert_allclose(read(made.raster)[0][:, 0, 0], expected, rtol=0, atol=ROUNDED)
+
+
+@pytest.mark.parametrize("suffix", [".ovr", ".msk"])
+def test_a_virtual_side_file_is_refused(setting, tmp_path, virtual, suffix):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(1))
+    virtual.rename(tmp_path / f"s.tif{suffix}")
+    with pytest.raises(ValueError, match=rf"s\.tif\{suffix}' must be a raster"):
+        map_scene(classifier, scene, tmp_path / "map.tif")
+
+
+def test_a_side_file_that_leads_elsewhere_is_refused(setting, tmp_path):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(1))
+    (tmp_path / "s.tif.aux.xml").write_text('<PAMDataset><MDI key="OVERVIEW_FILE">/etc/x</MDI></PAMDataset>')
+    with pytest.raises(ValueError, match=r"s\.tif\.aux\.xml' names another raster.*--allow-virtual"):
+        map_scene(classifier, scene, tmp_path / "map.tif")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "jp2"])
+def test_the_other_formats_are_mapped(setting, tmp_path, suffix):
+    classifier, _ = setting
+    Image.fromarray(pixels(1)).save(tmp_path / f"s.{suffix}")
+    made = map_scene(classifier, tmp_path / f"s.{suffix}", tmp_path / "map.tif")
+    assert np.isfinite(read(made.raster)[0]).all()
+
+
+def test_a_scene_of_two_bands_needs_the_bands_named(setting, tmp_path):
+    classifier, backbone = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(0)[..., :2])
+    with pytest.raises(ValueError, match=r"s\.tif' has 2 bands.*--bands 1 1 1"):
+        map_scene(classifier, scene, tmp_path / "map.tif")
+    grey = write_scene(
+        tmp_path / "g.tif", np.dstack([pixels(0)[..., 0], np.full((SIZE, SIZE), 255, np.uint8)]), alpha="yes"
+    )
+    (expected,) = direct_probabilities(backbone, [pixels(0)[..., [0, 0, 0]]])
+    for path, bands in ((scene, (1, 1, 1)), (grey, None)):
+        made = map_scene(classifier, path, tmp_path / "map.tif", options=MapOptions(overlap=1, bands=bands))
+        np.testing.assert_allclose(read(made.raster)[0][:, 0, 0], expected, rtol=0, atol=ROUNDED)
+
+
+def test_a_declared_size_that_the_file_does_not_hold_is_an_error(setting, tmp_path):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(0), compress="deflate")
+    content = bytearray(scene.read_bytes())
+    entry = bytes([0, 1, 3, 0, 1, 0, 0, 0, SIZE, 0])  # ImageWidth, SHORT, one value
+    assert content.count(entry) == 1
+    content[content.index(entry) + 8 : content.index(entry) + 10] = (60_000).to_bytes(2, "little")
+    scene.write_bytes(content)
+    with pytest.raises(ValueError, match=r"s\.tif' of 60000 x 32 px cannot be read"):
+        map_scene(classifier, scene, tmp_path / "map.tif")
+
+
 def test_what_is_no_raster_is_refused(setting, tmp_path):
     classifier, _ = setting
     (tmp_path / "s.tif").write_text("no raster")
-    with pytest.raises(ValueError, match=r"s.tif' must be a raster; it cannot be opened"):
+    with pytest.raises(ValueError, match=r"s\.tif' must be a raster .*b'no raste'"):
         map_scene(classifier, tmp_path / "s.tif", tmp_path / "map.tif")
     with pytest.raises(FileNotFoundError, match=r"The scene '.*none.tif' is not a file"):
         map_scene(classifier, tmp_path / "none.tif", tmp_path / "map.tif")

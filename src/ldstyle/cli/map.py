@@ -25,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
         limits=None if arguments.range is None else (arguments.range[0], arguments.range[1]),
         min_valid=arguments.min_valid,
         batch_size=arguments.batch_size,
+        allow_virtual=arguments.allow_virtual,
     )
     out = arguments.out or Path(f"{arguments.scene.stem}-labels.tif")
     inputs = [arguments.scene, *model_files(arguments.model)]
@@ -54,7 +55,7 @@ def _map(arguments: argparse.Namespace, out: Path, options: MapOptions) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ldstyle map", description=main.__doc__)
     parser.add_argument("model", help="run folder, or its model.json or model.safetensors")
-    parser.add_argument("scene", type=Path, help="GeoTIFF, or any raster GDAL reads")
+    parser.add_argument("scene", type=Path, help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
     parser.add_argument("--out", type=Path, help="GeoTIFF to write (default: SCENE-labels.tif in this folder)")
     add_force(parser)
     parser.add_argument("--tile", type=positive, help="side of a tile in pixels of the scene (default: the model's)")
@@ -67,10 +68,17 @@ def _parser() -> argparse.ArgumentParser:
         default=2,
         help="cells of the map along a tile's side: 1 no overlap, 2 half, 4 three quarters (default: %(default)s)",
     )
-    parser.add_argument("--bands", type=int, nargs=3, metavar=("R", "G", "B"), help="bands (default: 1 2 3)")
+    parser.add_argument(
+        "--bands", type=int, nargs=3, metavar=("R", "G", "B"), help="bands (default: 1 2 3, or 1 1 1 for grey)"
+    )
     parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="values of black and white")
     parser.add_argument(
         "--min-valid", type=float, default=0.5, help="share of a tile that must have data (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--allow-virtual",
+        action="store_true",
+        help="open any format of GDAL; virtual rasters such as VRT read every file and address that they name",
     )
     add_computing(parser, workers=False)
     return parser

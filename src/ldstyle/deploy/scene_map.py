@@ -39,6 +39,7 @@ class MapOptions:
         limits: Values that become black and white; needed unless the scene is of 8 bits.
         min_valid: A tile is predicted if at least this share of it has data.
         batch_size: Tiles at once.
+        allow_virtual: Open rasters of any format, also virtual ones, which read the files and addresses they name.
     """
 
     tile: int | None = None
@@ -48,6 +49,7 @@ class MapOptions:
     limits: tuple[float, float] | None = None
     min_valid: float = 0.5
     batch_size: int = 32
+    allow_virtual: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.min_valid <= 1:
@@ -91,7 +93,7 @@ def map_scene(
 
     Args:
         classifier: The model.
-        path: A GeoTIFF, or any raster that GDAL reads.
+        path: A GeoTIFF, PNG, JPEG or JPEG 2000 file.
         out: GeoTIFF to write; footprints go to the same name with ``.geojson``.
         options: How to map.
         progress: Told of each row of tiles.
@@ -102,7 +104,13 @@ def map_scene(
     options = options or MapOptions()
     if out.suffix.lower() not in SUFFIXES:
         raise ValueError(f"--out must be a GeoTIFF that ends in {' or '.join(SUFFIXES)}; got '{out}'.")
-    opened = open_scene(path, bands=options.bands, limits=options.limits, fill=classifier.model.preprocessing.mean)
+    opened = open_scene(
+        path,
+        bands=options.bands,
+        limits=options.limits,
+        fill=classifier.model.preprocessing.mean,
+        allow_virtual=options.allow_virtual,
+    )
     with opened as scene, _sole_writer(out):
         tile = _tile(classifier, scene, options)
         grid = TileGrid(scene.dataset.height, scene.dataset.width, tile, options.overlap)
