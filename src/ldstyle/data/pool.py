@@ -93,6 +93,7 @@ class Pool:
         domains: Names of the domains by number.
         vocabulary: The L label names.
         keys: Key of each sample.
+        rows: Row of each sample in the table of its domain, (N,) int64.
         labels: (N, L) int8: 1 present, 0 absent, -1 unknown.
         present: True where a label is known to be present, (N, L) bool.
         masked: True for samples that have a mask, (N,) bool.
@@ -127,6 +128,7 @@ class Pool:
         self.contents = {t.domain: content_digest(t, cache.files) for t, cache in zip(tables, caches, strict=True)}
         self.archives = {table.domain: table.archive for table in tables}
         self.keys = tuple(member.table.keys[row] for member in members for row in member.rows)
+        self.rows: NDArray[np.int64] = np.concatenate([member.rows for member in members])
         self.labels: NDArray[np.int8] = np.concatenate([member.table.labels[member.rows] for member in members])
         self.present: NDArray[np.bool_] = self.labels == 1
         self.masked: NDArray[np.bool_] = np.concatenate([_masked(member) for member in members])

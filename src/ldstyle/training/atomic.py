@@ -34,7 +34,7 @@ def replace_file(
         OSError: The content cannot be written; what was there is untouched and no partial file is left.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp" if shared else f"{path.name}.tmp")
-    with _explained(path):
+    with explained(path):
         try:
             if spare is not None and spare.exists():
                 spare.replace(partial)
@@ -69,8 +69,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Say what a failed write means, also where torch has wrapped the system's error in its own."""
+def explained(path: Path) -> Iterator[None]:
+    """Say what a failed write inside means, also where torch has wrapped the system's error in its own."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -63,7 +63,7 @@ class Display:
         if made <= 0:
             return ""
         seconds = (time.monotonic() - self._began) / made * (self.epochs * self.steps - done)
-        return f"at most {_duration(seconds)} left"
+        return f"at most {duration(seconds)} left"
 
 
 class LineDisplay(Display):
@@ -156,7 +156,8 @@ def _labels(row: Mapping[str, Any]) -> str:
     return "  ".join(f"{name} {'-' if value is None else f'{100 * value:.0f}'}" for name, value in ap.items())
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time as text, e.g. ``3 min``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{rest} s"
