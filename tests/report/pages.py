@@ -15,7 +15,8 @@ from tests.report.conftest import Grid
 from ldstyle.benchmark.records import CellResult
 from ldstyle.report.browser import BrowserData, Target, View
 from ldstyle.report.items import Absent, Picture, Section, Table, Value
-from ldstyle.report.page import Drawn, render_page
+from ldstyle.report.page import render_page
+from ldstyle.report.page_items import Drawn
 
 HARM = "</script><script>window.harmed=1</script><img src=x onerror=harmed=1>\"'&"
 LABELS = ("building", "tree", HARM)
@@ -77,7 +78,7 @@ def _drawn(figure: Figure) -> Drawn:
     figure.savefig(png, format="png")
     with rc_context({"svg.hashsalt": "same"}):
         figure.savefig(svg, format="svg", metadata={"Date": None})
-    return png.getvalue(), svg.getvalue().decode()
+    return Drawn(png.getvalue(), svg.getvalue().decode())
 
 
 def browser() -> BrowserData:

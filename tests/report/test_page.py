@@ -245,7 +245,9 @@ def test_failures_come_first_and_can_be_singled_out(tab):
     assert film(tab) == [0, 4, 1, 2, 5, 3]
     # The same image by the other model.
     tab.click("#film li[data-image='3']")
-    assert tab.run("document.querySelector('#picture-others').textContent") == "LD-EFDMix-GC: 1 wrong"
+    assert tab.run("document.querySelector('#picture-others').textContent") == (
+        "Shown: ERM: 3 wrong labels; the other model, LD-EFDMix-GC: 1 wrong label"
+    )
     tab.click("#choose-view label:nth-child(2) input")
     assert tab.run("document.querySelector('#film [aria-selected=true]').dataset.image") == "3"
     assert tab.run("[...document.querySelectorAll('.verdict')].map(one => one.textContent)") == [

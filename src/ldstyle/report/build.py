@@ -23,6 +23,7 @@ from ldstyle.report.figures.runs import Runs
 from ldstyle.report.formats import FORMATS, write_table
 from ldstyle.report.items import Absent, Picture, Section, Table
 from ldstyle.report.page import render_page
+from ldstyle.report.page_items import Drawn
 from ldstyle.report.tables import (
     ablation_tables,
     complexity_table,
@@ -134,7 +135,7 @@ def build_report(
         grids = [replace(grid, cells=tuple(_moved(cell, data) for cell in grid.cells)) for grid in grids]
     made: list[tuple[Grid, Item]] = []
     files: list[Path] = []
-    drawn: dict[str, tuple[bytes, str]] = {}
+    drawn: dict[str, Drawn] = {}
     known: list[str] = []
     for grid in grids:
         prefix = f"{_slug(grid.name)}-" if len(grids) > 1 else ""
@@ -145,9 +146,10 @@ def build_report(
             made.append((grid, item))
             files += _write(item, out, drawn)
     _check_only(only, known)
-    absent = tuple(item for _, item in made if isinstance(item, Absent))
+    absent = tuple(item for _, item in made if isinstance(item, Absent) and (only or not item.optional))
     if only:
         return Report(None, tuple(files), absent)
+    made = [(grid, item) for grid, item in made if not isinstance(item, Absent) or item in absent]
     progress("images")
     browser = join_browsers(
         build_browser(grid.folder, grid.cells, group=grid.name if len(grids) > 1 else "", root=data) for grid in grids
@@ -198,15 +200,17 @@ def _items(
             yield prefix + slug, None
 
 
-def _write(item: Item, out: Path, drawn: dict[str, tuple[bytes, str]]) -> list[Path]:
+def _write(item: Item, out: Path, drawn: dict[str, Drawn]) -> list[Path]:
     match item:
         case Table():
             return write_table(item, out / TABLES)
         case Picture():
-            from ldstyle.report.figures.style import save_picture
+            from ldstyle.report.figures.style import dark_png, save_picture, small_svg
 
             paths = save_picture(item, out / PICTURES)
-            drawn[item.slug] = (paths["png"].read_bytes(), paths["svg"].read_text(encoding="utf-8"))
+            png, svg = paths["png"].read_bytes(), paths["svg"].read_text(encoding="utf-8")
+            variants = {"dark": dark_png(item)} if item.photographic else {"small": small_svg(item)}
+            drawn[item.slug] = Drawn(png, svg, **variants)
             return list(paths.values())
         case Absent():
             return []

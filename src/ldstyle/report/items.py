@@ -61,7 +61,7 @@ class Picture:
         slug: Name of its files.
         title: A few words.
         caption: What is shown and how to read it.
-        draw: Draws it; called once.
+        draw: Draws it; called once for each size and background.
         data: What it shows, as plain values for JSON.
         photographic: Made of images, so that a page should embed its PNG and not its SVG.
     """
@@ -82,11 +82,13 @@ class Absent:
         slug: Name it would have.
         title: A few words.
         reason: Why it could not be made, and what to do to get it.
+        optional: Nobody asked for it, so a page does not show that it is not there.
     """
 
     slug: str
     title: str
     reason: str
+    optional: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-_VOID = frozenset({"br", "img", "input", "meta"})
+_VOID = frozenset({"br", "img", "input", "meta", "source"})
 
 
 class Markup(str):
@@ -40,6 +40,14 @@ def element(tag: str, *children: str, **attributes: str | bool | None) -> Markup
 def join(*children: str) -> Markup:
     """Put children one after the other; those that are not :class:`Markup` are escaped."""
     return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children))
+
+
+def with_code(text: str) -> Markup:
+    """Return text in which what stands between backticks is code; a backtick without another stays."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = ["`".join(parts[-2:])]
+    return join(*(element("code", part) if n % 2 else part for n, part in enumerate(parts)))
 
 
 def data_uri(content: bytes | str, kind: str) -> str:

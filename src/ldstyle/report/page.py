@@ -15,8 +15,9 @@ from ldstyle.benchmark.records import CellResult
 from ldstyle.report.browser import SLUG as IMAGES
 from ldstyle.report.browser import TITLE as IMAGES_TITLE
 from ldstyle.report.browser import BrowserData
+from ldstyle.report.figures.style import DARK
 from ldstyle.report.items import Absent, Picture, Section, Table
-from ldstyle.report.markup import Markup, element, join, script_json
+from ldstyle.report.markup import Markup, element, join, script_json, with_code
 from ldstyle.report.page_images import browser_data, render_browser
 from ldstyle.report.page_items import Drawn, Formats, Names, render_absent, render_picture, render_table
 from ldstyle.report.page_runs import render_runs
@@ -70,7 +71,7 @@ def render_page(
         contents=_contents(parts),
         body=join(*(element("section", element("h2", heading), body, id=id_) for id_, heading, body, _ in parts)),
         footer=join(f"Made by ldstyle {version('ldstyle')} from {sum(map(len, runs.values()))} runs."),
-        data=script_json({"browser": browser_data(browser, several=len(runs) > 1)}),
+        data=script_json({"browser": browser_data(browser, several=len(runs) > 1), "dark": DARK}),
     )
 
 
@@ -141,7 +142,10 @@ def _summary(
     grids = [_grid(name if len(summaries) > 1 else "", summary) for name, summary in summaries.items()]
     absent = [(_id(item.slug), item) for section in sections for item in section.items if isinstance(item, Absent)]
     absent += [(IMAGES, browser)] if isinstance(browser, Absent) else []
-    entries = [element("li", element("a", item.title, href=f"#{place}"), f": {item.reason}") for place, item in absent]
+    entries = [
+        element("li", element("a", item.title, href=f"#{place}"), ": ", with_code(item.reason))
+        for place, item in absent
+    ]
     heading = f"{len(absent)} part{'' if len(absent) == 1 else 's'} of this report could not be made"
     return join(*grids, _more(heading, entries) if absent else Markup())
 

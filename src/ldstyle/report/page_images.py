@@ -7,7 +7,7 @@ from typing import Any
 
 from ldstyle.report.browser import BrowserData
 from ldstyle.report.items import Absent
-from ldstyle.report.markup import Markup, element, join
+from ldstyle.report.markup import Markup, element, join, with_code
 from ldstyle.report.page_items import render_absent
 from ldstyle.report.page_runs import run_key
 
@@ -40,7 +40,7 @@ def render_browser(browser: BrowserData | Absent) -> Markup:
     """Return the image browser, or why there is none."""
     if isinstance(browser, Absent):
         return render_absent(browser)
-    notes = [element("li", note) for note in browser.notes]
+    notes = [element("li", with_code(note)) for note in browser.notes]
     empty = "The filter leaves none of the models shown here."
     return join(
         element("p", _HOW, class_="caption"),

@@ -5,24 +5,39 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from PIL import Image
 
 from ldstyle.benchmark.records import CellResult
 from ldstyle.report.items import Absent, Picture, Table, Value
-from ldstyle.report.markup import Markup, data_uri, element, join, plain_json
+from ldstyle.report.markup import Markup, data_uri, element, join, plain_json, with_code
 from ldstyle.report.tables_cells import CellSet
 from ldstyle.report.tables_values import DASH
 
-Drawn: TypeAlias = tuple[bytes, str]
-"""A picture as PNG and as SVG."""
+
+class Drawn(NamedTuple):
+    """A picture as it was drawn.
+
+    Attributes:
+        png: On white.
+        svg: On white.
+        small: SVG for small screens; the other one where it is empty.
+        dark: PNG for dark pages, of pictures of photographs only.
+    """
+
+    png: bytes
+    svg: str
+    small: str = ""
+    dark: bytes = b""
+
 
 Formats: TypeAlias = Mapping[str, Callable[[Table], str]]
 """How tables become text, by the ending of the file that holds it."""
 
 _KINDS = {"csv": "text/csv", "json": "application/json", "md": "text/markdown", "tex": "application/x-tex"}
 _FORMAT_TITLES = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX"}
+_SVG = "image/svg+xml"
 _PREVIEW = 1500
 _QUALITY = 88  # of photographs; letters among them stay sharp
 
@@ -80,7 +95,7 @@ def _either(names: Iterable[str]) -> re.Pattern[str]:
 
 
 def _listed(names: Sequence[str]) -> str | None:
-    return " ".join(dict.fromkeys(names)) or None
+    return "\t".join(dict.fromkeys(names)) or None
 
 
 def render_table(table: Table, names: Names, command: str, formats: Formats) -> Markup:
@@ -176,9 +191,7 @@ def _remake(command: str) -> Markup:
 
 def render_picture(picture: Picture, drawn: Drawn, command: str) -> Markup:
     """Return a figure with the data behind it and the command that makes it again."""
-    png, svg = drawn
-    source = data_uri(_compact(png), "image/webp") if picture.photographic else data_uri(svg, "image/svg+xml")
-    image = element("img", src=source, alt=picture.caption)
+    image = _photograph(picture, drawn) if picture.photographic else _drawing(picture, drawn)
     data = plain_json(picture.data, indent=1)
     preview = data if len(data) <= _PREVIEW else f"{data[:_PREVIEW]}\n…"
     disclosed = element(
@@ -197,6 +210,22 @@ def render_picture(picture: Picture, drawn: Drawn, command: str) -> Markup:
     )
 
 
+def _drawing(picture: Picture, drawn: Drawn) -> Markup:
+    """Return line art, which the page's script recolours on a dark page."""
+    image = element("img", src=data_uri(drawn.svg, _SVG), alt=picture.caption, class_="drawing")
+    if not drawn.small:
+        return image
+    small = element("source", srcset=data_uri(drawn.small, _SVG), media="(max-width: 48rem)", class_="drawing")
+    return element("picture", small, image)
+
+
+def _photograph(picture: Picture, drawn: Drawn) -> Markup:
+    dark = data_uri(_compact(drawn.dark), "image/webp") if drawn.dark else None
+    return element(
+        "img", src=data_uri(_compact(drawn.png), "image/webp"), alt=picture.caption, class_="photograph", data_dark=dark
+    )
+
+
 def _compact(png: bytes) -> bytes:
     """Return a picture of photographs as WebP, a tenth of the size of its PNG."""
     content = BytesIO()
@@ -207,4 +236,4 @@ def _compact(png: bytes) -> bytes:
 
 def render_absent(item: Absent) -> Markup:
     """Say why an item is not there."""
-    return element("p", item.reason, class_="absent")
+    return element("p", with_code(item.reason), class_="absent")

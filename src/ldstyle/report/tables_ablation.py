@@ -44,7 +44,9 @@ def ablation_tables(results: Sequence[CellResult]) -> list[Table | Absent]:
     edited = {ablation.name for ablation in ABLATIONS if ablation.edit}
     splits = sorted({cell.split for cell in results if cell.method in edited}, key=split_rank)
     if not splits:
-        return [Absent("ablation", TITLE, "No ablations were run. Run them with `ldstyle bench ablations`.")]
+        return [
+            Absent("ablation", TITLE, "No ablations were run. Run them with `ldstyle bench ablations`.", optional=True)
+        ]
     return [_table([cell for cell in results if cell.split == split], split) for split in splits]
 
 

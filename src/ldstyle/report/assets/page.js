@@ -22,8 +22,31 @@ const memory = {
 const system = matchMedia("(prefers-color-scheme: dark)");
 function showTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  $("#theme").setAttribute("aria-pressed", String(theme === "dark"));
+  $("#theme").textContent = theme === "dark" ? "Light" : "Dark";
+  $("#theme").title = `Switch to ${theme === "dark" ? "light" : "dark"} colours`;
+  for (const figure of figures) figure.show(theme === "dark");
 }
+// Line art is recoloured, photographs come in two versions; on paper all are light again.
+const pageData = JSON.parse($("#page-data").textContent);
+const recolour = (address) => {
+  const [kind, content] = address.split(",");
+  const svg = atob(content).replace(/#[0-9a-f]{6}\b/gi, (colour) => pageData.dark[colour.toLowerCase()] ?? colour);
+  // What has no colour of its own is black.
+  return `${kind},${btoa(svg.replace("<svg ", `<svg fill="${pageData.dark["#000000"]}" `))}`;
+};
+const figures = $$(".drawing, .photograph").map((element) => {
+  const name = element.tagName === "SOURCE" ? "srcset" : "src";
+  const light = element.getAttribute(name);
+  let dark = element.dataset.dark;
+  return {
+    show(onDark) {
+      if (onDark) dark ??= element.matches(".drawing") ? recolour(light) : light;
+      element.setAttribute(name, onDark ? dark : light);
+    },
+  };
+});
+addEventListener("beforeprint", () => figures.forEach((figure) => figure.show(false)));
+addEventListener("afterprint", () => showTheme(document.documentElement.dataset.theme));
 showTheme(memory.get() ?? (system.matches ? "dark" : "light"));
 system.addEventListener("change", () => memory.get() ?? showTheme(system.matches ? "dark" : "light"));
 $("#theme").addEventListener("click", () => {
@@ -110,7 +133,7 @@ for (const table of $$("table")) {
 const runRows = $$("#run-table tbody tr");
 const chips = $$("#run-filter .chip");
 const search = $("#run-filter input");
-const listed = (value) => (value ? value.split(" ") : []);
+const listed = (value) => (value ? value.split("\t") : []);
 const filterListeners = [];
 
 function chosen() {
@@ -297,8 +320,9 @@ function startBrowser(data) {
     stage.image.alt = `${target.keys[image]} of ${target.domain}`;
     $("#picture-name").textContent = target.keys[image] + (target.random[image] ? " (drawn at random)" : "");
     // Another model's word on the same image is the comparison one looks for.
-    $("#picture-others").textContent = target.views.filter((other) => other !== view && mayShow(other))
-      .map((other) => `${other.title}: ${Math.floor(other.errors[image]) || "none"} wrong`).join(", ");
+    const wrong = (one) => `${one.title}: ${Math.floor(one.errors[image]) || "no"} wrong label${Math.floor(one.errors[image]) === 1 ? "" : "s"}`;
+    $("#picture-others").textContent = [`Shown: ${wrong(view)}`,
+      ...target.views.filter((other) => other !== view && mayShow(other)).map((other) => `the other model, ${wrong(other)}`)].join("; ");
     $("#labels").replaceChildren(...target.vocabulary.map((name, label) => make("li", {}, labelButton(name, label))));
     showHeat(state.label);
   }
@@ -374,6 +398,5 @@ function startBrowser(data) {
   fillTargets();
 }
 
-const pageData = JSON.parse($("#page-data").textContent);
 if (pageData.browser) startBrowser(pageData.browser);
 document.documentElement.dataset.ready = "yes";

@@ -14,6 +14,7 @@ from ldstyle.report.figures.runs import Runs, split_title
 from ldstyle.report.figures.style import (
     GREY,
     Look,
+    arrange,
     drawing,
     looks,
     method_legend,
@@ -130,14 +131,13 @@ def _draw(
 ) -> Figure:
     """Draw a panel per split with one axes per quantity, all quantities on shared scales."""
     shown = [split for split in splits if split in series]
-    across = min(_COLUMNS, len(shown))
-    down = -(-len(shown) // across)
+    across, down = arrange(len(shown), _COLUMNS)
     width = 7.1 if across > 1 else 4.2
     figure = new_figure(0.6 + down * 1.75 * len(quantities), width=width)
     for split, axes in zip(
         shown, panels(figure, len(shown), columns=_COLUMNS, rows_each=len(quantities), sharex=True), strict=True
     ):
-        axes[0].set_title(split_title(split, splits[split]))
+        axes[0].set_title(split_title(split, shorten(splits[split], 18)))
         for one, (quantity, text) in zip(axes, quantities.items(), strict=True):
             for name, seeds in series[split].items():
                 _lines(one, seeds, quantity, look[name])

@@ -12,9 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from ldstyle.benchmark.comparison import Difference
 from ldstyle.benchmark.statistics import LEAST_VALUES, smallest_p
 from ldstyle.report.figures.runs import Runs, split_title
-from ldstyle.report.figures.style import FAINT, INK, QUIET, Look, drawing, looks, new_figure, panels, shorten
+from ldstyle.report.figures.style import FAINT, INK, QUIET, Look, arrange, drawing, looks, new_figure, panels, shorten
 from ldstyle.report.items import Absent, Picture
 from ldstyle.report.order import global_twin
+from ldstyle.report.tables_values import DASH, signed
 
 SLUG, TITLE = "differences", "Paired differences"
 AVERAGE = "average"
@@ -36,7 +37,8 @@ def paired_differences(runs: Runs) -> Picture | Absent:
     caption = (
         f"Difference in mAP on {runs.part_text}, in points, paired by seed ({runs.seeds_text()}): above the rule each "
         "method minus ERM, below it each label-decoupled method minus its global twin. Bars: 95 % bootstrap intervals "
-        f"over seeds, too narrow where seeds are few and left out below {LEAST_VALUES}; small strokes: single seeds. "
+        f"over seeds, too narrow where seeds are few and left out below {LEAST_VALUES}; small strokes: single "
+        "seeds; at the right the means. "
         f"{_power(kept)}The average is over all splits."
     )
 
@@ -92,9 +94,9 @@ def _plain(one: Difference) -> dict[str, Any]:
 
 def _draw(found: Mapping[str, _Groups], runs: Runs) -> Figure:
     rows = _rows(found)
-    across, down = min(_COLUMNS, len(found)), -(-len(found) // _COLUMNS)
+    across, down = arrange(len(found), _COLUMNS)
     figure = new_figure(0.3 + down * (0.75 + 0.19 * max(3, len(rows))), width=7.1 if across > 1 else 5.2)
-    look = looks(list(runs.titles))
+    look, limits = looks(list(runs.titles)), _limits(found)
     grid = panels(figure, len(found), columns=_COLUMNS, sharex=True)
     for number, (place, (axes,)) in enumerate(zip(found, grid, strict=True)):
         title = "average over splits" if place == AVERAGE else split_title(place, shorten(runs.splits[place], 12))
@@ -103,11 +105,11 @@ def _draw(found: Mapping[str, _Groups], runs: Runs) -> Figure:
         for y, row in enumerate(rows):
             if row in by_pair:
                 _interval(axes, y, by_pair[row], look[row[1]])
-        _names(axes, rows, runs, named=number % _COLUMNS == 0)
-        if number == 0:
-            _numbers(axes, rows, by_pair)
+        _names(axes, rows, runs, named=number % across == 0)
+        _numbers(axes, rows, by_pair)
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.grid(axis="x")
+        axes.set_xlim(*limits)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.tick_params(labelbottom=True)
         axes.set_xlabel("difference in mAP (points)" if across < _COLUMNS else "difference (points)")
@@ -152,17 +154,23 @@ def _row_name(group: str, method: str, runs: Runs) -> str:
     if not method:
         return ""
     baseline = "ERM" if group == "ERM" else runs.titles[str(global_twin(method))]
-    return f"{runs.titles[method]} − {baseline}"
+    return f"{shorten(runs.titles[method])} − {shorten(baseline)}"
+
+
+def _limits(found: Mapping[str, _Groups]) -> tuple[float, float]:
+    """Return one range for all panels, zero in it, with room for the numbers on the right."""
+    every = [one for groups in found.values() for group in groups.values() for one in group]
+    values = [100 * value for one in every for value in (*one.values.values(), one.low, one.high) if value is not None]
+    low, high = min(0.0, *values), max(0.0, *values)
+    width = max(high - low, 0.5)
+    return low - 0.06 * width, high + 0.45 * width
 
 
 def _numbers(axes: Axes, rows: Sequence[tuple[str, str]], by_pair: Mapping[tuple[str, str], Difference]) -> None:
-    """Write the differences at the right edge of the first panel."""
+    """Write the differences inside a panel at its right edge."""
     for y, row in enumerate(rows):
         one = by_pair.get(row)
         if one is None:
             continue
-        if one.mean is None:
-            text = ", ".join(sorted(set(one.absent.values())))
-        else:
-            text = f"{100 * one.mean:+.1f}".replace("-", "−")
-        axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), va="center", size=6.5, color=INK)
+        text = DASH if one.mean is None else signed(100 * one.mean)
+        axes.text(0.98, y, text, transform=axes.get_yaxis_transform(), ha="right", va="center", size=6.5, color=INK)

@@ -15,6 +15,7 @@ from ldstyle.report.figures.style import (
     FAINT,
     INK,
     Look,
+    arrange,
     drawing,
     looks,
     method_legend,
@@ -95,7 +96,7 @@ def _most_telling(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], labels
 
 def _draw(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], rows: Sequence[str], runs: Runs) -> Figure:
     methods, look = list(runs.scored), looks(list(runs.scored))
-    down = -(-len(table) // _COLUMNS)
+    across, down = arrange(len(table), _COLUMNS)
     # Methods stand below each other within a label's row where there is room for it.
     apart = 0.085 if len(rows) * len(methods) * down <= 130 else 0.0
     row_height = max(0.24, apart * (len(methods) + 1.2))
@@ -104,11 +105,11 @@ def _draw(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], rows: Sequence
     limits = _limits(table, rows)
     for number, (split, axes) in enumerate(zip(table, panels(figure, len(table), columns=_COLUMNS), strict=True)):
         one = axes[0]
-        one.set_title(split_title(split, runs.splits[split]))
+        one.set_title(split_title(split, shorten(runs.splits[split], 18)))
         for m, method in enumerate(methods):
             offset = (m - (len(methods) - 1) / 2) * apart / row_height
             _points(one, [table[split][method][row] for row in rows], look[method], offset)
-        _rows(one, rows, named=number % _COLUMNS == 0)
+        _rows(one, rows, named=number % across == 0)
         one.set(xlim=limits, xlabel="average precision (%)")
     method_legend(figure, runs.scored, look, lines=False)
     return figure

@@ -41,7 +41,7 @@ from ldstyle.report.figures.images import (
 )
 from ldstyle.report.figures.neighbours import NEIGHBOURS, Accuracy, standardized, tell
 from ldstyle.report.figures.runs import Runs, UnavailableError
-from ldstyle.report.figures.style import COLOURS, INK, MARKERS, QUIET, drawing, new_figure, shorten
+from ldstyle.report.figures.style import COLOURS, INK, MARKERS, QUIET, arrange, drawing, new_figure, shorten
 from ldstyle.report.items import Absent, Picture
 from ldstyle.training.attention_file import learned_attention
 from ldstyle.training.scoring import evaluating
@@ -289,17 +289,22 @@ def _per_cell(pairs: _Pairs) -> int:
 def _draw(
     pairs: _Pairs, places: Mapping[str, NDArray[np.float32]], scores: Mapping[str, Mapping[str, Accuracy | None]]
 ) -> Figure:
-    figure = new_figure(3.2)
-    planes, numbers = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.9, 1))[0]
+    across, down = arrange(2, 2)
+    figure = new_figure(3.2 if across > 1 else 8.4)
+    wide, tall = ((1.9, 1), None) if across > 1 else (None, (2.2, 1))
+    grid = figure.subfigures(down, across, squeeze=False, width_ratios=wide, height_ratios=tall)
+    planes, numbers = grid.ravel()
     titles = {GLOBAL: "(a) global statistics", ATTENTION: "(b) per-label statistics"}
     groups = {GLOBAL: (pairs.domain, pairs.domains), ATTENTION: (pairs.label, pairs.labels)}
-    for axes, (kind, title) in zip(planes.subplots(1, 2), titles.items(), strict=True):
+    for axes, (kind, title) in zip(planes.subplots(down, across), titles.items(), strict=True):
         _scatter(axes, pairs, places[kind])
         _name_groups(axes, places[kind], *groups[kind])
         axes.set_title(title)
     handles = [_handle(COLOURS[n], "o", shorten(name)) for n, name in enumerate(pairs.labels)]
     handles += [_handle(QUIET, MARKERS[d % len(MARKERS)], shorten(name)) for d, name in enumerate(pairs.domains)]
-    planes.legend(handles=handles, loc="outside lower center", ncols=5, columnspacing=1.2, handletextpad=0.2)
+    planes.legend(
+        handles=handles, loc="outside lower center", ncols=5 if across > 1 else 2, columnspacing=1.2, handletextpad=0.2
+    )
     _score_dots(numbers.add_subplot(), scores)
     kinds = [
         Line2D([], [], linestyle="none", label=kind, **_kind_marker(kind))

@@ -118,4 +118,4 @@ class Runs:
 
 def split_title(split: str, target: str) -> str:
     """Name a split by its target."""
-    return f"{split}: target {target}"
+    return f"{' '.join(split.split())}: target {target}"

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib.style
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from ldstyle.report.items import Picture
 from ldstyle.training.atomic import replace_file, replace_text
@@ -27,6 +33,25 @@ MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 INK, QUIET, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 WIDTH = 7.1
 """Width in inches of a figure over both columns of a page."""
+
+SMALL_WIDTH = 3.5
+"""Width in inches of a figure for a small screen, where panels stand one below the other."""
+
+PAPER = "#ffffff"
+DARK: Mapping[str, str] = {
+    PAPER: "#1d2025",
+    INK: "#e4e6e9",
+    BLACK: "#f7f8fa",
+    QUIET: "#a3abb5",
+    GREY: "#969ca4",
+    FAINT: "#3b414a",
+    BLUE.lower(): "#4ba6e3",
+}
+"""What becomes of colours on a dark page; the others are seen on both."""
+
+_SMALL: ContextVar[bool] = ContextVar("small", default=False)
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML does not allow, which SVG holds in comments."""
 
 SETTINGS = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine draws the same letters
@@ -47,6 +72,7 @@ SETTINGS = {
     "lines.linewidth": 1.4,
     "lines.markersize": 5,
     "text.color": INK,
+    "text.parse_math": False,  # names of labels, domains and methods are text, whatever characters they have
     "xtick.color": QUIET,
     "xtick.labelcolor": INK,
     "xtick.labelsize": 7.5,
@@ -141,7 +167,9 @@ def _known(method: str) -> Look | None:
 @contextmanager
 def printed() -> Iterator[None]:
     """Draw by the settings of this module, whatever the user's own are."""
-    with matplotlib.style.context(["default", SETTINGS]):
+    with matplotlib.style.context(["default", SETTINGS]), warnings.catch_warnings():
+        # Names may be of any script; letters that the font lacks are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield
 
 
@@ -157,7 +185,13 @@ def drawing(draw: Callable[[], Figure]) -> Callable[[], Figure]:
 
 def new_figure(height: float, *, width: float = WIDTH) -> Figure:
     """Return an empty figure of some inches whose parts make room for each other."""
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(min(width, SMALL_WIDTH) if _SMALL.get() else width, height), layout="constrained")
+
+
+def arrange(count: int, columns: int) -> tuple[int, int]:
+    """Return how many of some panels stand side by side, and how many rows they take."""
+    across = 1 if _SMALL.get() else min(columns, count)
+    return across, -(-count // across)
 
 
 def panels(figure: Figure, count: int, *, columns: int, rows_each: int = 1, **settings: Any) -> list[list[Axes]]:
@@ -166,8 +200,7 @@ def panels(figure: Figure, count: int, *, columns: int, rows_each: int = 1, **se
     Returns:
         The axes of each panel, from top to bottom.
     """
-    across = min(columns, count)
-    down = -(-count // across)
+    across, down = arrange(count, columns)
     grid = figure.subplots(down * rows_each, across, squeeze=False, **settings)
     for blank in range(count, down * across):
         for row in range(rows_each):
@@ -193,17 +226,20 @@ def method_legend(
         others: Lines that are no methods, by name.
     """
     handles = [
-        Line2D([], [], linestyle=look[name].line if lines else "none", label=title, **look[name].points())
+        Line2D([], [], linestyle=look[name].line if lines else "none", label=_label(title), **look[name].points())
         for name, title in titles.items()
     ]
-    handles += [Line2D([], [], label=name, **settings) for name, settings in (others or {}).items()]
-    widest = max(map(len, titles.values()))
+    handles += [Line2D([], [], label=_label(name), **settings) for name, settings in (others or {}).items()]
+    widest = max(len(_label(title)) for title in titles.values())
     columns = max(1, min(len(handles), int(figure.get_figwidth() / (0.55 + 0.068 * widest))))
+    if _SMALL.get():  # the rows of the legend would take their room from the panels
+        figure.set_figheight(figure.get_figheight() + 0.18 * -(-len(handles) // columns))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=2.6 if lines else 1.2)
 
 
 def shorten(text: str, length: int = 22) -> str:
-    """Cut a name that would take the room of the figure."""
+    """Make one line of a name, and cut it where it would take the room of the figure."""
+    text = " ".join(text.split())
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -220,6 +256,41 @@ def save_picture(picture: Picture, folder: Path) -> dict[str, Path]:
     figure = picture.draw()
     with printed():
         replace_file(paths["png"], lambda file: figure.savefig(file, format="png"))
-        replace_file(paths["svg"], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
+    replace_text(paths["svg"], _svg(figure))
     replace_text(paths["json"], json.dumps(picture.data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return paths
+
+
+def small_svg(picture: Picture) -> str:
+    """Draw a picture for a small screen, its panels one below the other, as SVG."""
+    token = _SMALL.set(True)
+    try:
+        return _svg(picture.draw())
+    finally:
+        _SMALL.reset(token)
+
+
+def dark_png(picture: Picture) -> bytes:
+    """Draw a picture of photographs for a dark page: its paper and its letters change, the photographs do not."""
+    figure = picture.draw()
+    for text in figure.findobj(Text):
+        colour = to_hex(text.get_color())
+        if colour != PAPER:  # white letters stand on photographs
+            text.set_color(DARK.get(colour, colour))
+    content = BytesIO()
+    with printed():
+        figure.savefig(content, format="png", facecolor=DARK[PAPER])
+    return content.getvalue()
+
+
+def _svg(figure: Figure) -> str:
+    content = BytesIO()
+    with printed():
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    return _FORBIDDEN.sub("", content.getvalue().decode())
+
+
+def _label(title: str) -> str:
+    """Return a name as a legend shows it: not too long, and not left out for beginning with an underscore."""
+    text = shorten(" ".join(title.split()), 40)
+    return f" {text}" if text.startswith("_") else text

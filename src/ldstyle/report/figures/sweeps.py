@@ -14,7 +14,7 @@ from ldstyle.benchmark.methods import TITLES
 from ldstyle.benchmark.paper import TABLE_3
 from ldstyle.benchmark.sensitivity import SWEEPS, Sweep, sweep_points
 from ldstyle.report.figures.runs import Runs
-from ldstyle.report.figures.style import GREY, INK, Look, drawing, looks, new_figure, panels
+from ldstyle.report.figures.style import GREY, INK, Look, arrange, drawing, looks, new_figure, panels
 from ldstyle.report.items import Absent, Picture
 
 SLUG, TITLE = "sensitivity", "Sensitivity"
@@ -33,7 +33,7 @@ def sensitivity_panels(runs: Runs) -> Picture | Absent:
             "There are no sweeps among these results. Run `ldstyle bench sensitivity` with the same data, preset and "
             "results folder."
         )
-        return Absent(SLUG, TITLE, reason)
+        return Absent(SLUG, TITLE, reason, optional=True)
     split, target = cells[0].split, cells[0].target
     found = {sweep.name: sweep_points(runs.results, sweep, split=split, part=runs.part) for sweep in SWEEPS}
     means = {sweep.name: runs.main.entry(sweep.base, split=split, part=runs.part).mean for sweep in SWEEPS}
@@ -80,7 +80,8 @@ def _selected(sweep: Sweep, target: str) -> Any:
 
 
 def _draw(found: dict[str, list[tuple[Any, Entry]]], means: dict[str, float | None], target: str) -> Figure:
-    figure = new_figure(4.3)
+    across, down = arrange(len(SWEEPS), _COLUMNS)
+    figure = new_figure(0.3 + 2 * down)
     look = looks(list(dict.fromkeys(sweep.base for sweep in SWEEPS)))
     grid = panels(figure, len(SWEEPS), columns=_COLUMNS, sharey=True)
     for number, (sweep, (axes,)) in enumerate(zip(SWEEPS, grid, strict=True)):
@@ -91,7 +92,7 @@ def _draw(found: dict[str, list[tuple[Any, Entry]]], means: dict[str, float | No
         axes.set_title(f"({'abcde'[number]}) {sweep.title}")
         axes.set_xlabel(TITLES[sweep.base], size=7)
         axes.tick_params(labelleft=True)
-        if number % _COLUMNS == 0:
+        if number % across == 0:
             axes.set_ylabel("mAP (%)")
         axes.grid(axis="y")
     entries = [Line2D([], [], color=INK, linestyle="--", linewidth=0.9, label="mean of the main runs")]
