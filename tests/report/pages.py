@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageOps
 from tests.report.conftest import Grid
 
 from ldstyle.benchmark.records import CellResult
@@ -78,7 +78,14 @@ def _drawn(figure: Figure) -> Drawn:
     figure.savefig(png, format="png")
     with rc_context({"svg.hashsalt": "same"}):
         figure.savefig(svg, format="svg", metadata={"Date": None})
-    return Drawn(png.getvalue(), svg.getvalue().decode())
+    drawing = svg.getvalue().decode()
+    return Drawn(png.getvalue(), drawing, small=drawing.replace("<svg ", '<svg id="small" '), dark=_inverted(png))
+
+
+def _inverted(png: BytesIO) -> bytes:
+    content = BytesIO()
+    ImageOps.invert(Image.open(png).convert("RGB")).save(content, "PNG")
+    return content.getvalue()
 
 
 def browser() -> BrowserData:
@@ -124,7 +131,7 @@ def _png(seed: int) -> str:
 
 def sections() -> tuple[list[Section], dict[str, Drawn]]:
     (lines, lines_drawn), (photo, photo_drawn) = line_art(), photograph()
-    missing = Absent("style", "Style statistics", f"Weights are missing: {HARM}")
+    missing = Absent("style", "Style statistics", f"Weights are missing: {HARM} Run `ldstyle bench`.")
     made = [Section("Results", [scores(), labels()]), Section(f"Figures {HARM}", [lines, photo, missing])]
     return made, {"lines": lines_drawn, "photo": photo_drawn}
 

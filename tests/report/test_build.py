@@ -41,9 +41,22 @@ def test_records_alone_give_tables_figures_and_a_page_and_the_rest_is_named(resu
         assert (out / "figures" / f"{slug}.png").stat().st_size > 5000
     assert "| ERM" in shown.out
     assert f"Open {(out / PAGE).resolve().as_uri()}" in shown.out
-    for slug in ("class-samples", "attention", "sensitivity"):
+    for slug in ("class-samples", "attention"):
         assert f"not made: {slug}: " in shown.err
         assert not (out / "figures" / f"{slug}.png").exists()
+
+
+def test_what_nobody_asked_for_is_not_missed_on_the_page(results, tmp_path, capsys):
+    out = tmp_path / "report"
+    assert main(["report", str(results), "--out", str(out)]) == 0
+    page = (out / PAGE).read_text(encoding="utf-8")
+    assert "Ablations" not in page
+    assert "sensitivity" not in page
+    assert "not made: ablation" not in capsys.readouterr().err
+    assert main(["report", str(results), "--out", str(out), "--only", "ablation", "sensitivity"]) == 0
+    shown = capsys.readouterr().err
+    assert "not made: ablation: " in shown
+    assert "not made: sensitivity: " in shown
 
 
 def test_the_same_records_give_the_same_bytes(results, tmp_path):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from ldstyle.report.figures import FIGURES, make_figure
 from ldstyle.report.figures.neighbours import tell
 from ldstyle.report.figures.runs import Runs
 from ldstyle.report.figures.strip import SHARE, apply_operators
-from ldstyle.report.figures.style import looks, save_picture
+from ldstyle.report.figures.style import SMALL_WIDTH, looks, save_picture, small_svg, svg_of
 from ldstyle.report.items import Absent, Picture
 from ldstyle.report.order import global_twin
 
@@ -202,7 +203,38 @@ def test_differences_are_those_of_the_statistics(make_grid: Callable[..., Any]) 
     assert twin["absent"] == {"5": "missing"}
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert names == ["EFDMix − ERM", "LD-EFDMix − ERM", "", "LD-EFDMix − EFDMix"]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["+3.0", "+6.0", "+3.0"]
+    for axes in figure.axes:
+        assert [text.get_text() for text in axes.texts] == ["+3.0", "+6.0", "+3.0"]
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        inside = axes.get_window_extent()
+        for text in axes.texts:
+            box = text.get_window_extent()
+            assert inside.x0 < box.x0 < box.x1 < inside.x1, "each number stands in its own panel"
+
+
+def test_panels_stand_below_each_other_on_a_small_screen(make_grid: Callable[..., Any]) -> None:
+    grid = make_grid()
+    grid.fill(["erm", "efdmix"], splits=["s1", "s2"], seeds=2)
+    picture = make_figure("differences", runs_of(grid))
+    wide, small = (ElementTree.fromstring(text) for text in (svg_of(picture.draw()), small_svg(picture)))
+    sides = [[float(one.attrib[side].removesuffix("pt")) for side in ("width", "height")] for one in (wide, small)]
+    (width, height), (small_width, small_height) = sides
+    assert small_width == pytest.approx(72 * SMALL_WIDTH)
+    assert small_height > 2.5 * height, "three panels, one below the other"
+    assert width > small_width
+
+
+@pytest.mark.parametrize("slug", ["label-ap", "differences", "cost-accuracy", "training-curves"])
+def test_names_are_drawn_as_text_whatever_characters_they_have(make_grid: Callable[..., Any], slug: str) -> None:
+    labels = (r"$\frac$", "a$b$_{", "_hidden\x01\n" + 90 * "long ")
+    grid = make_grid(domains=(r"$\sqrt{$", "مرحبا", "two\nlines"), labels=labels)
+    title = {"title": r"$\undefined{$ \u2603"}
+    grid.fill(["erm", "efdmix"], splits=["s1", "s2"], seeds=2, edits=title)
+    cells = [replace(cell, title="_$x^$") if cell.method == "efdmix" else cell for cell in grid.read()]
+    picture = make_figure(slug, Runs(grid.folder, cells))
+    for text in (svg_of(picture.draw()), small_svg(picture)):
+        assert ElementTree.fromstring(text).tag.endswith("svg")
 
 
 def test_one_seed_has_a_point_and_no_interval(make_grid: Callable[..., Any]) -> None:

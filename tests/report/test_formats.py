@@ -114,6 +114,15 @@ def test_a_name_cannot_break_out_of_its_cell():
     assert r"\textless{}script\textgreater{}a\textbar{}b\textless{}/script\textgreater{} {[}x{]}(y) " in body[-4]
 
 
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", " =1", "\t=1"])
+def test_csv_cells_that_spreadsheets_would_compute_become_text(name):
+    table = Table("t", "T", "", ("method", name), ((Value(name), Value("−1.5", -1.5, note=name)),))
+    header, line = csv.reader(to_csv(table).splitlines())
+    shown = " ".join(name.split())
+    assert header == ["method", f"'{shown}", "note"]
+    assert line == [f"'{shown}", "-1.5", f"'{shown}: {shown}"], "numbers stay numbers"
+
+
 def test_tables_are_written_whole_and_the_same_every_time(tmp_path: Path):
     first = write_table(TABLE, tmp_path / "tables")
     assert [path.name for path in first] == ["split-s1-test.md", "split-s1-test.tex", "split-s1-test.csv"]

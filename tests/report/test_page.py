@@ -7,6 +7,7 @@ import pytest
 from tests.report import pages
 from tests.report.chromium import EXECUTABLE, Chromium
 
+from ldstyle.report.figures.style import DARK
 from ldstyle.report.items import Absent, Section
 from ldstyle.report.page import render_page
 
@@ -308,7 +309,7 @@ def test_the_keyboard_reaches_everything(tab):
     tab.press("Tab")
     assert heat(tab) == "tree"
     # Boxes that scroll can be scrolled by keys, so they can be reached by keys.
-    assert tab.run("[...document.querySelectorAll('.scroll, pre, code')].every(one => one.tabIndex === 0)")
+    assert tab.run("[...document.querySelectorAll('.scroll, pre, .command code')].every(one => one.tabIndex === 0)")
 
 
 @needs_chromium
@@ -324,6 +325,41 @@ def test_light_and_dark_follow_the_system_until_the_reader_chooses(tab, page):
     assert tab.run(ground) == light  # remembered although the system is dark
     tab.click("#theme")
     assert tab.run(ground) == dark
+
+
+def addresses(tab, selector, name):
+    return tab.run(f"[...document.querySelectorAll('{selector}')].map(one => one.getAttribute('{name}'))")
+
+
+@needs_chromium
+def test_figures_are_dark_on_a_dark_page_and_the_button_names_the_other_theme(tab):
+    assert tab.run("document.querySelector('#theme').textContent") == "Dark"
+    light = addresses(tab, "img.drawing, img.photograph", "src")
+    tab.click("#theme")
+    assert tab.run("document.querySelector('#theme').textContent") == "Light"
+    dark = addresses(tab, "img.drawing, img.photograph", "src")
+    drawing = base64.b64decode(dark[0].partition("base64,")[2]).decode()
+    assert DARK["#ffffff"] in drawing
+    assert "#ffffff" not in drawing
+    assert pages.RED in drawing, "colours that mean something stay"
+    assert dark[1] == addresses(tab, "img.photograph", "data-dark")[0] != light[1]
+    assert tab.run("[...document.querySelectorAll('figure img')].every(one => one.complete && one.naturalWidth > 0)")
+    tab.click("#theme")
+    assert addresses(tab, "img.drawing, img.photograph", "src") == light
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "small"), [(390, True), (1440, False)])
+def test_a_small_screen_gets_a_drawing_of_its_own(tab, page, width, small):
+    tab.open(page, width=width, height=844)
+    shown = tab.run("document.querySelector('img.drawing').currentSrc")
+    assert ('id="small"' in base64.b64decode(shown.partition("base64,")[2]).decode()) is small
+
+
+def test_commands_in_reasons_are_code_and_not_in_backticks(page):
+    text = page.read_text()
+    assert text.count("Run <code>ldstyle bench</code>.") == 2  # in the summary and in its place
+    assert "`ldstyle bench`" not in text
 
 
 @needs_chromium

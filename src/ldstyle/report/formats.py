@@ -15,6 +15,7 @@ from pathlib import Path
 from ldstyle.report.items import Table, Value
 from ldstyle.report.tables_values import DASH, MINUS, Repeated, Statistic
 from ldstyle.training.atomic import replace_text
+from ldstyle.training.csv_cells import neutral_cell
 
 DETAILS = ("sd", "n", "low", "high")
 """Columns that CSV has beside a column of statistics, where it has them."""
@@ -133,14 +134,14 @@ def to_csv(table: Table) -> str:
 
     A column of statistics is followed by those of its standard deviation ``sd``, its number ``n`` of seeds or pairs,
     and the ends ``low`` and ``high`` of its interval, where it has them. What has no value is empty; the last column
-    says why.
+    says why. Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
     columns = range(len(table.columns))
     kept = [column for column in columns if not any(isinstance(row[column], Repeated) for row in table.rows)]
     details = {column: _details(table, column) for column in kept}
     header: list[str] = []
     for column, names in details.items():
-        name = _clean(table.columns[column])
+        name = _clean_cell(table.columns[column])
         header += [name, *(f"{name} {detail}" for detail in names)]
     noted = any(value.note for row in table.rows for value in row)
     lines = [header + ["note"] * noted]
@@ -148,7 +149,7 @@ def to_csv(table: Table) -> str:
         line: list[str] = []
         for column, names in details.items():
             line += [_raw(row[column]), *(_number(getattr(row[column], name, None)) for name in names)]
-        notes = [f"{_clean(table.columns[i])}: {_clean(value.note)}" for i, value in enumerate(row) if value.note]
+        notes = [f"{_clean_cell(table.columns[i])}: {_clean(value.note)}" for i, value in enumerate(row) if value.note]
         lines.append(line + ["; ".join(notes)] * noted)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
@@ -230,7 +231,11 @@ def _details(table: Table, column: int) -> list[str]:
 def _raw(value: Value) -> str:
     if value.number is not None:
         return _number(value.number)
-    return "" if value.text == DASH else _clean(value.text)
+    return "" if value.text == DASH else _clean_cell(value.text)
+
+
+def _clean_cell(text: str) -> str:
+    return neutral_cell(_clean(text))
 
 
 def _number(number: float | None) -> str:

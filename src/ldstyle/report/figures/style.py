@@ -256,7 +256,7 @@ def save_picture(picture: Picture, folder: Path) -> dict[str, Path]:
     figure = picture.draw()
     with printed():
         replace_file(paths["png"], lambda file: figure.savefig(file, format="png"))
-    replace_text(paths["svg"], _svg(figure))
+    replace_text(paths["svg"], svg_of(figure))
     replace_text(paths["json"], json.dumps(picture.data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return paths
 
@@ -265,7 +265,7 @@ def small_svg(picture: Picture) -> str:
     """Draw a picture for a small screen, its panels one below the other, as SVG."""
     token = _SMALL.set(True)
     try:
-        return _svg(picture.draw())
+        return svg_of(picture.draw())
     finally:
         _SMALL.reset(token)
 
@@ -283,7 +283,8 @@ def dark_png(picture: Picture) -> bytes:
     return content.getvalue()
 
 
-def _svg(figure: Figure) -> str:
+def svg_of(figure: Figure) -> str:
+    """Return a figure as SVG; nothing in it tells time or chance."""
     content = BytesIO()
     with printed():
         figure.savefig(content, format="svg", metadata={"Date": None})
