@@ -69,6 +69,8 @@ class Styled(NamedTuple):
         diversity: Its diversity (Eq. 5).
         clamped: Number of clamped gains.
         evidence: Label logits from the features under learned attention, (B, L), where it is grounded.
+        restyled: Labels that the per-label path gave another style, (B, L) bool on the host; ``None`` where it did not
+            run.
     """
 
     feats: Tensor
@@ -76,6 +78,7 @@ class Styled(NamedTuple):
     diversity: Tensor | None = None
     clamped: Tensor | None = None
     evidence: Tensor | None = None
+    restyled: Tensor | None = None
 
 
 class Region(NamedTuple):
@@ -136,13 +139,14 @@ class LabelDecoupledStyle(nn.Module):
         if draws is None:
             return Styled(feats, attn, diversity, evidence=evidence)
         share = self._local_share(batch.epoch, region)
-        clamped = None
+        clamped = restyled = None
         if share > 0 and region is not None:
+            restyled = self._restyled(region, batch)
             mixed, clamped = self.restyle(feats, region, batch, draws)
             mixed = self._blend(mixed, feats, share, region, batch, draws)
         else:
             mixed = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
-        return Styled(mixed, attn, diversity, clamped, evidence)
+        return Styled(mixed, attn, diversity, clamped, evidence, restyled)
 
     def restyle(self, feats: Tensor, region: Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
         """Restyle each label's region: the per-label path, which a subclass with an operator of its own overrides.
@@ -212,6 +216,18 @@ class LabelDecoupledStyle(nn.Module):
         if isinstance(self.config.attention, GradCamConfig):
             return 0.0 if region is None else 1.0
         return warmup_weight(epoch, self.config.warmup_epochs)
+
+    def _restyled(self, region: Region, batch: Batch) -> Tensor:
+        """Mark the labels that get a partner's or the bank's style or a perturbed one, (B, L) bool on the host."""
+        own_map = batch.present if region.usable is None else batch.present & region.usable
+        if isinstance(self.config.operator, CSULiteConfig):
+            restyled = batch.present
+        else:
+            restyled = effective_lambda(torch.zeros(batch.present.shape), batch.present, batch.partner) < 1
+        if self.bank is not None:
+            restyled = restyled | self.bank.offers(own_map, batch.domain)
+        # A sample without any usable map takes the global path.
+        return restyled & own_map.any(dim=1, keepdim=True)
 
     def _blend(
         self, mixed: Tensor, feats: Tensor, share: float, region: Region, batch: Batch, draws: StyleDraws

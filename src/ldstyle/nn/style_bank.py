@@ -66,6 +66,11 @@ class StyleBank(nn.Module):
         mean, std = self._entries[:, torch.arange(self.num_labels, device=index.device), index]
         return Moments(mean, std), torch.from_numpy(found)
 
+    def offers(self, present: Tensor, domain: Tensor) -> Tensor:
+        """Mark the present labels that have an entry of another domain, (B, L) bool on the host; see :meth:`draw`."""
+        foreign = (self._domains >= 0) & (self._domains != domain.numpy()[:, None, None])  # (B, L, M)
+        return present & torch.from_numpy(foreign.any(axis=2))
+
     def push(self, moments: Moments, keep: Tensor, domain: Tensor) -> None:
         """Store the styles of a batch; the oldest entries give way.
 

@@ -246,7 +246,10 @@ class StyledNet(nn.Module):
             )
         if captured:
             self._remember(captured[0], context)
-        return _collect(logits, self.points, passed, draws)
+        output = _collect(logits, self.points, passed, draws)
+        if isinstance(self.style, LabelDecoupledConfig):
+            output.diagnostics["labels_mixed"] = _mixed_fraction(batch.present, passed.values())
+        return output
 
     def _remember(self, feats: Tensor, context: StyleContext) -> None:
         """Update cached maps from a training batch that no module has touched."""
@@ -295,6 +298,14 @@ def _hook(
         return output if result.feats is feats else from_maps(result.feats, output, point)
 
     return hook
+
+
+def _mixed_fraction(present: Tensor, results: Iterable[Styled]) -> Tensor:
+    """Return the fraction of present labels that the per-label path of any module restyled, on the host."""
+    restyled = torch.zeros_like(present)
+    for result in results:
+        restyled = restyled if result.restyled is None else restyled | result.restyled
+    return restyled.sum() / present.sum().clamp(min=1)
 
 
 def _collect(

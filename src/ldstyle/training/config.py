@@ -178,7 +178,7 @@ class RunConfig:
         split = self.optimizer.batch_size % self.devices == 0
         _require(split, f"devices must divide optimizer.batch_size {self.optimizer.batch_size}", self.devices)
         # Without a partner in another domain every sample would be its own: plain training under another name.
-        if _mixes_domains(self.style) and len(self.data.sources) == 1 and not self.data.pseudo_domain:
+        if mixes_domains(self.style) and len(self.data.sources) == 1 and not self.data.pseudo_domain:
             raise ValueError(
                 "data.sources must name at least two domains for a style that mixes them; got "
                 f"{self.data.sources!r}. Name another, or set data.pseudo_domain to true: a photometric copy of the "
@@ -186,7 +186,7 @@ class RunConfig:
             )
 
 
-def _mixes_domains(style: StyleConfig | None) -> bool:
+def mixes_domains(style: StyleConfig | None) -> bool:
     """Whether a style takes statistics from a sample of another domain."""
     match style:
         case LabelDecoupledConfig(operator=CSULiteConfig()):

@@ -139,4 +139,5 @@ def _record(
         localization=row["localization"],
         untrained_labels=data.untrained_labels,
         threshold_samples=validation.threshold_samples(),
+        labels_mixed=[row["labels_mixed"] for row in state.history if "labels_mixed" in row] or None,
     )

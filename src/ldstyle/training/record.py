@@ -49,6 +49,8 @@ class RunRecord:
         threshold_samples: Known ``positives`` and ``negatives`` of each label among the validation samples of all
             sources; a threshold is fitted only where there are enough of both.
         data: Digest of each domain's images and labels; empty in records of earlier versions.
+        labels_mixed: Fraction of present labels that the per-label path restyled, by epoch; ``None`` for methods that
+            have none.
         schema: Version of this layout.
     """
 
@@ -72,6 +74,7 @@ class RunRecord:
     untrained_labels: tuple[str, ...] = ()
     threshold_samples: dict[str, dict[str, int]] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
+    labels_mixed: list[float] | None = None
     schema: int = SCHEMA
 
 

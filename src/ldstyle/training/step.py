@@ -67,8 +67,7 @@ class StyledLoss(nn.Module):
 
 def _scalars(output: StyledOutput, *, learned: bool) -> dict[str, Tensor]:
     scalars = {"diversity": output.diversity.detach()} if learned else {}
-    if "fired" in output.diagnostics:
-        scalars["fired"] = output.diagnostics["fired"]
+    scalars |= {name: output.diagnostics[name] for name in ("fired", "labels_mixed") if name in output.diagnostics}
     clamped = [count for name, count in output.diagnostics.items() if name.startswith("clamped")]
     # Steps without a count add nothing; the key is there from the first count on.
     return scalars | ({"clamped": torch.stack(clamped).sum()} if clamped else {})
