@@ -105,9 +105,47 @@ def test_a_misplaced_import_is_found(tmp_path):
     assert imported_parts(tmp_path / "module.py") == {"nn", "data", "cli"}
 
 
-def test_importing_the_package_loads_torch_and_numpy_only():
-    code = "import json, sys, ldstyle, ldstyle.functional; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
-    assert {"torch", "numpy", "ldstyle"} <= loaded
-    assert loaded.isdisjoint(HEAVY)
+LOADED = """
+import contextlib, io, json, sys
+from ldstyle.cli import main
+
+def loaded():
+    return sorted({name.split(".")[0] for name in sys.modules})
+
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    codes = [main(["--version"]), main(["--help"])]
+    try:
+        main(["train", "--method", "ld-efdmix", "--help"])
+    except SystemExit as stop:
+        codes.append(stop.code)
+quick = loaded()
+import ldstyle
+ldstyle.attach, ldstyle.functional.objective
+print(json.dumps({"codes": codes, "shown": shown.getvalue(), "quick": quick, "package": loaded()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    """What a new interpreter has loaded after ``--version`` and ``--help``, and then after the package's names."""
+    done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def test_version_and_help_load_neither_torch_nor_numpy(fresh):
+    assert fresh["codes"] == [0, 0, 0]
+    assert fresh["shown"].startswith("ldstyle ")
+    assert "--style.operator.top_ratio" in fresh["shown"]
+    assert {"torch", "numpy"}.isdisjoint(fresh["quick"])
+
+
+def test_the_names_of_the_package_load_torch_and_numpy_only(fresh):
+    assert {"torch", "numpy", "ldstyle"} <= set(fresh["package"])
+    assert set(fresh["package"]).isdisjoint({*HEAVY} - {*fresh["quick"]})
+
+
+def test_every_public_name_is_there_and_no_other():
+    assert all(getattr(ldstyle, name) is not None for name in ldstyle.__all__)
+    assert set(ldstyle.__all__) <= set(dir(ldstyle))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        ldstyle.nonsense  # noqa: B018

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,11 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import ldstyle
 from ldstyle.cli import main
 from ldstyle.cli.train import parse
+from ldstyle.training.model_file import load_model
 from ldstyle.training.settings import config_from
 
 NEEDED = ["--data.root", "r", "--data.sources", "a,b", "--out", "o"]
@@ -82,6 +85,9 @@ def test_printed_settings_are_complete_and_load_back(capsys: pytest.CaptureFixtu
             "operator.topratio is not a setting of EFDMixConfig",
         ),
         (["--method", "erm", "--optimizer.epoch", "1"], "Did you mean 'epochs'?"),
+        (["--epochs", "1"], "epochs is not a setting of RunConfig. Did you mean 'optimizer.epochs'?"),
+        (["--batch-size", "1"], "Did you mean 'optimizer.batch_size'?"),
+        (["--optimizer.seed", "1"], "optimizer.seed is not a setting of OptimizerConfig. Did you mean 'seed'?"),
         (["--method", "ld-efdmx"], "There is no method 'ld-efdmx'. Did you mean 'ld-efdmix'?"),
         (["--data", "mine"], "--data is a section of settings. Choose from: --data.root, --data.sources, "),
         (["--nonsense", "1"], "nonsense is not a setting of RunConfig"),
@@ -110,7 +116,75 @@ def test_help_lists_the_settings_of_the_chosen_method(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "--style.operator.top_ratio" in shown
     assert "--style.operator.strength" not in shown
-    assert "Samples per step over all domains and processes." in " ".join(shown.split())
+    shown = " ".join(shown.split())
+    assert "Samples per step over all domains and processes. (default: 32)" in shown
+
+
+def test_help_shows_every_option_with_its_default_and_no_class_of_python(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("optimizer: {epochs: 7}\n")
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--method", "swad", "--config", str(tmp_path / "mine.yaml"), "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--swad [true|false]" in shown
+    assert "--config FILE" in shown
+    assert "--swad.n_converge VALUE" in shown
+    assert "Most epochs to train for. (default: 7)" in shown
+    assert "Folder that holds the domains. (required)" in shown
+    assert "<class" not in shown
+    assert "``" not in shown
+
+
+def test_a_broken_settings_file_is_named_with_the_line_and_the_problem(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text("seed: 3\noptimizer: {epochs: 7\nout: runs\n")
+    assert main(["train", "--config", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert f"'{file}' must be a YAML file of settings; line 3, column 4: " in error
+    assert error.count("\n") == 1
+    file.write_text("[" * 5000)
+    assert main(["train", "--config", str(file)]) == 2
+    assert f"'{file}' must be a YAML file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    argv = ["train", "--method", "erm", "--data.root", "r", "--data.sources", "a,b", "--out", str(tmp_path / "run")]
+    for accelerator in ("cuda", "nonsense"):
+        assert main([*argv, "--accelerator", accelerator]) == 2
+        error = capsys.readouterr().err
+        assert f"accelerator = '{accelerator}', devices = 1" in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_says_what_it_did_and_a_finished_one_that_it_did_nothing(
+    scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["train", "--data.root", str(scenes), "--data.sources", "suburb,harbour", "--out", str(tmp_path / "run")]
+    argv += ["--data.size", "48", "--data.cache_dir", str(scenes.parent / "cache"), "--accelerator", "cpu"]
+    argv += ["--backbone.name", "test_resnet", "--backbone.weights", "none", "--logger", "none"]
+    argv += ["--optimizer.batch_size", "8", "--optimizer.epochs", "1", "--optimizer.steps_per_epoch", "1"]
+    assert main(argv) == 0
+    first = capsys.readouterr()
+    assert "No --method given: plain training (erm)" in first.err
+    assert "erm: source-validation mAP" in first.out
+    # Three validation images of each of two sources are too few to fit a threshold to.
+    assert "The threshold stays 0.5 for labels with fewer than 10 positive or 10 negative" in first.out
+    counts = json.loads((tmp_path / "run" / "record.json").read_text())["threshold_samples"]
+    assert all(set(count) == {"positives", "negatives"} and sum(count.values()) == 6 for count in counts.values())
+    for name, count in counts.items():
+        assert f"{name} {count['positives']}/{count['negatives']}" in first.out
+    assert set(load_model(tmp_path / "run").thresholds.tolist()) == {0.5}
+    assert main([*argv, "--method", "erm"]) == 0
+    again = capsys.readouterr()
+    assert again.out == f"This run was finished before; nothing was trained.\n{first.out}"
+    assert "No --method" not in again.err
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(scenes: Path, tmp_path: Path) -> None:
@@ -126,6 +200,6 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(scenes: Path, tmp_pa
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "epoch 1/1000  loss " in error
-    assert "all of it is saved. Go on with the same command:\n  ldstyle train --data.root" in error
+    assert "all of it is saved. Resume with the same command:\n  ldstyle train --data.root" in error
     assert (tmp_path / "run" / "tensorboard").is_dir()
     assert not (tmp_path / "run" / "done").exists()

@@ -13,6 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from sklearn.metrics import average_precision_score, f1_score
 
+from ldstyle.training import atomic
 from ldstyle.training.evaluate import evaluate
 from ldstyle.training.loop import fit
 from ldstyle.training.model_file import load_model
@@ -89,6 +90,26 @@ def test_kept_epochs_are_scored_as_the_run_itself(scenes: Path, tmp_path: Path) 
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"001\.safetensors' must hold the weights of an epoch"):
         evaluate(tmp_path / "run", domain=TARGET)
+
+
+def test_two_evaluations_at_once_leave_whole_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process begins and ends each time this one is about to force a file to disk."""
+    sync, nested = atomic.os.fsync, []
+
+    def meanwhile(descriptor: int) -> None:
+        if not nested:
+            nested.append(True)
+            with monkeypatch.context() as other:
+                other.setattr(atomic.os, "getpid", lambda: 1)
+                evaluate(run, domain=TARGET)
+        sync(descriptor)
+
+    monkeypatch.setattr(atomic.os, "fsync", meanwhile)
+    result = evaluate(run, domain=TARGET)
+    assert nested
+    assert json.loads((run / "evaluations" / f"{TARGET}.json").read_text()) == result
+    assert len(load_file(run / f"predictions-{TARGET}.safetensors")[f"all/{TARGET}/scores"]) == 30
+    assert not list(run.rglob("*.tmp"))
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_origin
+from typing import TYPE_CHECKING, Any, get_origin
 
 from jsonargparse import ArgumentParser
 
@@ -23,6 +24,7 @@ from ldstyle.training.settings import (
     config_from,
     dump_settings,
     field_types,
+    flatten,
     merge,
     method_settings,
     methods,
@@ -31,12 +33,17 @@ from ldstyle.training.settings import (
     unknown_setting,
 )
 
-DESCRIPTION = """Train a model on source domains. The same command goes on with a run that was stopped.
+if TYPE_CHECKING:
+    from ldstyle.training.record import RunRecord
+
+USAGE = "ldstyle train --method NAME --data.root DIR --data.sources NAME,NAME --out DIR [--SETTING VALUE ...]"
+DESCRIPTION = """Train a model on source domains. The same command resumes a run that was stopped.
 
 Settings come from the method, then from --config, then from the options, each over the ones before.
---swad adds weight averaging to any method."""
+The defaults shown are those of the method and the file given with --help."""
 INTERRUPTED = 130
 CHOSEN = ("method", "quiet")
+REQUIRED = ("data.root", "data.sources", "out")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,28 +52,49 @@ def main(argv: Sequence[str]) -> int:
     if print_config:
         sys.stdout.write(dump_settings(complete(settings)))
         return 0
-    return run(config_from(settings), argv)
+    config = config_from(settings)
+    if "method" not in settings and config.style is None and not config.quiet:
+        sys.stderr.write(f"No --method given: plain training (erm). The others are {', '.join(methods())}.\n")
+    return run(config, argv)
 
 
 def run(config: RunConfig, argv: Sequence[str]) -> int:
     """Train, and say where the result is or how to go on."""
     from ldstyle.training.loop import fit
+    from ldstyle.training.run_folder import is_done, run_folder
 
+    before = is_done(run_folder(config))
     try:
         record = fit(config)
     except Interrupted as interrupted:
-        sys.stderr.write(f"{interrupted} Go on with the same command:\n  ldstyle train {shlex.join(argv)}\n")
+        sys.stderr.write(f"{interrupted} Resume with the same command:\n  ldstyle train {shlex.join(argv)}\n")
         return INTERRUPTED
     except KeyboardInterrupt:
-        sys.stderr.write("Stopped at once. The same command goes on from the last checkpoint.\n")
+        sys.stderr.write("Stopped at once. The same command resumes from the last checkpoint.\n")
         return INTERRUPTED
     if not config.quiet and os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":
-        validation = record.scores["validation"]["map"]
-        sys.stdout.write(
-            f"{record.method}: source-validation mAP {100 * validation:.1f} in epoch {record.selected_epoch} of "
-            f"{record.epochs_run}; see {config.out}\n"
-        )
+        sys.stdout.write(_summary(record, config.out, before=before))
     return 0
+
+
+def _summary(record: RunRecord, out: str, *, before: bool) -> str:
+    """Return what a run scored, and what a reader should know about it."""
+    from ldstyle.training.validation import MIN_SAMPLES
+
+    validation = record.scores["validation"]["map"]
+    text = "This run was finished before; nothing was trained.\n" if before else ""
+    text += (
+        f"{record.method}: source-validation mAP {100 * validation:.1f} in epoch {record.selected_epoch} of "
+        f"{record.epochs_run}; see {out}\n"
+    )
+    few = {name: counts for name, counts in record.threshold_samples.items() if min(counts.values()) < MIN_SAMPLES}
+    if few:
+        shown = ", ".join(f"{name} {counts['positives']}/{counts['negatives']}" for name, counts in few.items())
+        text += (
+            f"The threshold stays 0.5 for labels with fewer than {MIN_SAMPLES} positive or {MIN_SAMPLES} negative "
+            f"validation images: {shown}.\n"
+        )
+    return text
 
 
 def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
@@ -77,7 +105,6 @@ def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
     """
     chooser = argparse.ArgumentParser(prog="ldstyle train", add_help=False, allow_abbrev=False)
     _add_choices(chooser)
-    chooser.add_argument("--swad", nargs="?", const="true", choices=("true", "false"))
     chosen, rest = chooser.parse_known_args(list(argv))
     settings = _chosen_settings(chosen.method, read_settings(chosen.config) if chosen.config else {})
     for path in CHOICES:
@@ -89,40 +116,77 @@ def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
         settings["swad"] = settings.get("swad") or {}
     if chosen.quiet:
         settings["quiet"] = True
+    if not {"-h", "--help"}.isdisjoint(rest):
+        _help(settings).print_help()
+        raise SystemExit(0)
     return merge(settings, _options(settings, rest)), chosen.print_config
 
 
 def _chosen_settings(method: str | None, file: Settings) -> Settings:
     """Lay a file over its method's settings; a file that says all about its style may name a method of its own."""
-    method = method or file.get("method", "erm")
+    method = method or file.get("method")
+    if method is None:  # left open, so that it can be said
+        return merge({key: value for key, value in method_settings("erm").items() if key != "method"}, file)
     own = method not in methods() and "style" in file
     return merge({} if own else method_settings(str(method)), file | {"method": method})
 
 
-def _add_choices(parser: Any, *, default: str | None = None) -> None:
+def _add_choices(parser: Any) -> None:
+    """Add the options that decide which others there are."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings, a YAML file")
-    parser.add_argument("--method", metavar="NAME", help=f"one of: {', '.join(methods())}")
+    parser.add_argument("--method", metavar="NAME", help=f"one of: {', '.join(methods())} (default: erm)")
     parser.add_argument("--print_config", action="store_true", help="print all settings as YAML, and do nothing else")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     for path, members in CHOICES.items():
         names = tuple(members)
-        text = f"one of: {', '.join(names)}"
-        parser.add_argument(f"--{path}.name", choices=names, default=default, metavar="NAME", help=text)
+        parser.add_argument(f"--{path}.name", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
+    parser.add_argument(
+        "--swad",
+        nargs="?",
+        const="true",
+        choices=("true", "false"),
+        metavar="true|false",
+        help="average the weights densely over the flat part of the validation loss, with any method (default: false)",
+    )
+
+
+def _help(settings: Settings) -> argparse.ArgumentParser:
+    """Return a parser that lists every option of the chosen classes with its default, section by section."""
+    parser = argparse.ArgumentParser(
+        usage=USAGE, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    _add_choices(parser)
+    defaults = dict(flatten(complete(settings)))
+    groups: dict[str, Any] = {}
+    for name, _kind, text in _arguments(setting_classes(settings)):
+        section = name.rpartition(".")[0]
+        if section not in groups:
+            groups[section] = parser.add_argument_group(section or "run")
+        text = f"{text.replace('``', '')} ({_default(name, defaults.get(name))})"
+        groups[section].add_argument(f"--{name}", metavar="VALUE", help=text.replace("%", "%%"))
+    return parser
+
+
+def _default(name: str, value: Any) -> str:
+    if value is None and name in REQUIRED:
+        return "required"
+    if isinstance(value, list):
+        return f"default: {','.join(map(str, value))}"
+    return f"default: {json.dumps(value) if value is None or isinstance(value, bool) else value}"
 
 
 def _options(settings: Settings, tokens: Sequence[str]) -> Settings:
     """Parse the options that the chosen classes have; an unknown one is an error with a suggestion."""
     classes = setting_classes(settings)
-    parser = ArgumentParser(prog="ldstyle train", description=DESCRIPTION)
-    _add_choices(parser, default=argparse.SUPPRESS)
-    known = {"help"}
+    parser = ArgumentParser(prog="ldstyle train")
+    known: set[str] = set()
     lists: set[str] = set()
-    for name, kind, text in _arguments(classes):
+    for name, kind, _text in _arguments(classes):
         known.add(name)
         # Names and numbers of a tuple are separated by commas; they are converted with the rest of the settings.
         lists |= {name} if get_origin(kind) is tuple else set()
         read = str if name in lists else kind
-        parser.add_argument(f"--{name}", type=read, default=argparse.SUPPRESS, metavar="VALUE", help=text)
+        parser.add_argument(f"--{name}", type=read, default=argparse.SUPPRESS)
     for token in tokens:
         name = token[2:].partition("=")[0]
         if token.startswith("--") and name not in known:

@@ -10,6 +10,7 @@ import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 from lightning.fabric.strategies.strategy import Strategy
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -27,6 +28,22 @@ class OnHost(Generic[T]):
 
     def __init__(self, value: T) -> None:
         self.value = value
+
+
+def check_devices(config: RunConfig) -> None:
+    """Refuse an accelerator or a number of devices that this machine does not have.
+
+    Raises:
+        ValueError: ``accelerator`` or ``devices`` cannot be had here.
+    """
+    try:
+        Fabric(accelerator=config.accelerator, devices=config.devices, precision=config.precision)
+    except (MisconfigurationException, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"accelerator and devices must be there on this machine; got accelerator = {config.accelerator!r}, devices "
+            f"= {config.devices} ({reason}). Use --accelerator cpu, or auto for what there is."
+        ) from error
 
 
 def launch(config: RunConfig) -> Fabric:

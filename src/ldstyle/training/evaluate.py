@@ -105,7 +105,7 @@ def evaluate(
         result["epochs"].append({"epoch": epoch, **row})
     write_predictions(folder / f"predictions-{domain}.safetensors", {"all": predictions})
     (folder / EVALUATIONS).mkdir(exist_ok=True)
-    replace_text(folder / EVALUATIONS / f"{domain}.json", json.dumps(result, indent=1) + "\n")
+    replace_text(folder / EVALUATIONS / f"{domain}.json", json.dumps(result, indent=1) + "\n", shared=True)
     return result
 
 

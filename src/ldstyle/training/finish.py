@@ -85,7 +85,7 @@ def write_predictions(path: Path, parts: dict[str, Predictions]) -> None:
         for d, name in enumerate(pool.domains):
             keys[f"{part}/{name}"] = [pool.keys[row] for row in np.flatnonzero(pool.domain == d)]
     content = save(tensors, metadata={"keys": json.dumps(keys)})
-    replace_file(path, lambda file: file.write(content))
+    replace_file(path, lambda file: file.write(content), shared=True)
 
 
 def _select(

@@ -25,7 +25,7 @@ from ldstyle.training.backbones import preprocessing
 from ldstyle.training.caveats import idle_caveat, label_caveats, path_caveats
 from ldstyle.training.checkpoint import CheckpointWriter, load_checkpoint
 from ldstyle.training.config import OptimizerConfig, RunConfig
-from ldstyle.training.distributed import Processes, launch
+from ldstyle.training.distributed import Processes, check_devices, launch
 from ldstyle.training.epoch_files import save_epoch
 from ldstyle.training.finish import finish
 from ldstyle.training.interruption import Interrupted, Interruption
@@ -33,7 +33,7 @@ from ldstyle.training.loggers import open_logger
 from ldstyle.training.memory import keep_freed_memory
 from ldstyle.training.progress import Display, open_display
 from ldstyle.training.record import RunRecord
-from ldstyle.training.run_folder import METRICS, open_run, run_folder, sole_writer
+from ldstyle.training.run_folder import METRICS, is_done, open_run, run_folder, sole_writer
 from ldstyle.training.setup import build_net, build_optimizer, new_state
 from ldstyle.training.sources import SourceData, open_sources
 from ldstyle.training.state import TrainingState, plain
@@ -61,9 +61,12 @@ def fit(config: RunConfig) -> RunRecord:
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; the state was saved.
-        ValueError: The folder holds a run with other settings, or the loss is no longer finite.
+        ValueError: The folder holds a run with other settings, the device is not there, or the loss is no longer
+            finite.
         OSError: The disk is full; the last checkpoint is untouched.
     """
+    if not is_done(run_folder(config)):
+        check_devices(config)  # before anything is written
     finished = open_run(config)
     if finished is not None:
         return finished
@@ -148,8 +151,9 @@ def _train(
             save_epoch(folder, state.epoch, net, state.backbone)
         row = _judge(config, state, data, predictions, augmentation, processes)
         display.epoch(row)
-        if processes.first and (caveat := idle_caveat(net, state.history)):
-            _log.warning(caveat)
+        idle = idle_caveat(net, state.history)
+        if idle is not None and processes.first:
+            _log.warning(idle)
         if logger is not None:
             logger.log_metrics(flat_scalars(row), step=row["epoch"])
             logger.save()

@@ -46,6 +46,8 @@ CHOICES: dict[str, dict[str, type]] = {
     },
 }
 GLOBAL_ONLY = ("csu", "dsu")
+_SURE = 0.75
+"""Similarity to a setting of another section from which on that one is suggested."""
 
 
 def methods() -> tuple[str, ...]:
@@ -71,11 +73,18 @@ def read_settings(path: Path) -> Settings:
         raise FileNotFoundError(f"There is no settings file '{path}'.")
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"'{path}' must be a YAML file of settings; it cannot be read: {error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"'{path}' must be a YAML file of settings; {_problem(error)}.") from None
     if not isinstance(settings, dict):
         raise ValueError(f"'{path}' must hold settings by name; got {type(settings).__name__}.")
     return settings
+
+
+def _problem(error: Exception) -> str:
+    """Say where and why a YAML text cannot be read, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+    return where + " ".join(str(getattr(error, "problem", None) or error).split())
 
 
 def merge(below: Settings, above: Settings, path: str = "") -> Settings:
@@ -259,9 +268,23 @@ def _chosen(path: str, given: Any) -> type:
 
 def unknown_setting(path: str, cls: type) -> str:
     """Say that a key is none of a class's settings, and which was probably meant."""
-    key = path.rpartition(".")[2]
-    known = list(field_types(cls))
-    return f"{path} is not a setting of {cls.__name__}.{_did_you_mean(key, known) or f' Choose from: {_list(known)}.'}"
+    key, known = path.rpartition(".")[2].replace("-", "_"), list(field_types(cls))
+    # By the last part of the name, so that `epochs` finds `optimizer.epochs` before `keep_epochs`.
+    elsewhere = {name.rpartition(".")[2]: name for name in _all_settings()}
+    (best,) = difflib.get_close_matches(key, [*known, *elsewhere], n=1, cutoff=0.5) or [""]
+    if best not in known and difflib.SequenceMatcher(None, best, key).ratio() >= _SURE:
+        hint = f" Did you mean {elsewhere[best]!r}?"
+    else:
+        hint = _did_you_mean(key, known) or f" Choose from: {_list(known)}."
+    return f"{path} is not a setting of {cls.__name__}.{hint}"
+
+
+@cache
+def _all_settings() -> tuple[str, ...]:
+    """Return the dotted names of all settings, of whatever choice."""
+    members = [(path, member) for path, choices in CHOICES.items() for member in choices.values()]
+    classes = [*members, *SECTIONS.items(), ("", RunConfig)]
+    return tuple(_join(path, key) for path, member in classes for key in field_types(member))
 
 
 def field_types(cls: type) -> dict[str, Any]:
