@@ -21,6 +21,14 @@ def _require(holds: bool, rule: str, value: object) -> None:
         raise ValueError(f"{rule}; got {value!r}.")
 
 
+def _require_one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    _require(value in choices, f"{name} must be one of {choices}", value)
+
+
+def _require_threshold(value: float, *, name: str = "attention.threshold") -> None:
+    _require(0 <= value < 1, f"{name} must be in [0, 1)", value)
+
+
 @dataclass(frozen=True)
 class MixStyleConfig:
     """Interpolate moments with a partner's (Eq. 9).
@@ -96,17 +104,29 @@ class LLAMConfig:
     Attributes:
         temperature: Sharpness τ of the softmax; its logits are multiplied by it.
         diversity_weight: Weight w_div of the diversity loss (Eq. 5) in the objective (Eq. 13).
-        grounding_weight: Weight of a loss that is not the paper's: each label is to be told from the features under its
-            map, so that maps learn where labels are. The backbone is not trained by it. 0 switches it off.
+        input_norm: ``instance`` standardises the module's input per sample and channel over the map, without
+            parameters; ``none`` takes the features unchanged.
+        input_gradient: Whether the module's input passes its gradient on to the backbone.
+        blend_gradient: Whether the maps inside Eq. 3 pass their gradient on to the module.
+        grounding: Loss that teaches the maps where labels are; none of them is in the paper. ``cam`` is the
+            cross-entropy between each map and the network's own class activation map of a correct prediction; ``lse``
+            classifies present and absent labels by log-sum-exp pooling of the attention logits.
+        grounding_weight: Weight of that loss in the objective.
     """
 
     temperature: float = 10.0
     diversity_weight: float = 0.1
-    grounding_weight: float = 0.0
+    input_norm: Literal["instance", "none"] = "instance"
+    input_gradient: bool = False
+    blend_gradient: bool = True
+    grounding: Literal["none", "cam", "lse"] = "none"
+    grounding_weight: float = 1.0
 
     def __post_init__(self) -> None:
         _require(self.temperature > 0, "attention.temperature must be positive", self.temperature)
         _require(self.diversity_weight >= 0, "attention.diversity_weight must not be negative", self.diversity_weight)
+        _require_one_of("attention.input_norm", self.input_norm, ("instance", "none"))
+        _require_one_of("attention.grounding", self.grounding, ("none", "cam", "lse"))
         _require(self.grounding_weight >= 0, "attention.grounding_weight must not be negative", self.grounding_weight)
 
 
@@ -118,23 +138,90 @@ class GradCamConfig:
         refresh: ``sweep`` passes over the training set every ``refresh_every`` epochs; ``online`` updates entries
             from those training batches in which no module fired, at no extra pass; ``never`` builds the bank once.
         refresh_every: Epochs R between two sweeps.
+        threshold: Fraction of a map's maximum in [0, 1) below which its values are removed before use.
+        average_flips: Average the maps of a sweep over the four flips of each image.
+        scales: Factors of the sweep's image size; the maps of several are averaged.
+        map_size: Image side of the sweep in pixels; ``None`` takes the training size.
     """
 
     refresh: Literal["sweep", "online", "never"] = "sweep"
     refresh_every: int = 9
+    threshold: float = 0.0
+    average_flips: bool = False
+    scales: tuple[float, ...] = (1.0,)
+    map_size: int | None = None
 
     def __post_init__(self) -> None:
-        choices = ("sweep", "online", "never")
-        _require(self.refresh in choices, f"attention.refresh must be one of {choices}", self.refresh)
+        _require_one_of("attention.refresh", self.refresh, ("sweep", "online", "never"))
         _require(self.refresh_every >= 1, "attention.refresh_every must be at least 1", self.refresh_every)
+        _require_threshold(self.threshold)
+        positive = bool(self.scales) and all(scale > 0 for scale in self.scales)
+        _require(positive, "attention.scales must hold at least one positive factor", self.scales)
+        _require(self.map_size is None or self.map_size >= 1, "attention.map_size must be positive", self.map_size)
+        plain = not self.average_flips and self.scales == (1.0,) and self.map_size is None
+        if self.refresh == "online" and not plain:
+            raise ValueError(
+                "attention.refresh 'online' takes its maps from training batches, so average_flips, scales and "
+                "map_size must keep their defaults. Use 'sweep'."
+            )
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """Maps of a linear probe on the frozen pretrained backbone, computed once before training; not in the paper.
+
+    Attributes:
+        size: Image side in pixels at which the probe is trained and its maps are made.
+        threshold: Fraction of a map's maximum in [0, 1) below which its values are removed before use.
+    """
+
+    size: int = 320
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require(self.size >= 1, "attention.size must be a positive number of pixels", self.size)
+        _require_threshold(self.threshold)
+
+
+@dataclass(frozen=True)
+class MasksConfig:
+    """The data set's own label masks; an upper bound for research, a choice for those who have masks.
+
+    Attributes:
+        fallback: Source of the maps of images without a mask: ``uniform`` or ``probe``.
+        probe_size: Image side in pixels of that probe; see :class:`ProbeConfig`.
+        probe_threshold: Threshold of its maps.
+    """
+
+    fallback: Literal["uniform", "probe"] = "uniform"
+    probe_size: int = 320
+    probe_threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require_one_of("attention.fallback", self.fallback, ("uniform", "probe"))
+        _require(self.probe_size >= 1, "attention.probe_size must be a positive number of pixels", self.probe_size)
+        _require_threshold(self.probe_threshold, name="attention.probe_threshold")
 
 
 @dataclass(frozen=True)
 class UniformConfig:
-    """The same weight everywhere: the ablation without attention."""
+    """A uniform map per label: the ablation without attention.
+
+    Attributes:
+        switch: ``ramp`` blends the per-label path in by Eq. 12, as learned attention does; ``step`` turns it on after
+            the warm-up, as cached attention does.
+    """
+
+    switch: Literal["ramp", "step"] = "ramp"
+
+    def __post_init__(self) -> None:
+        _require_one_of("attention.switch", self.switch, ("ramp", "step"))
 
 
-Attention: TypeAlias = LLAMConfig | GradCamConfig | UniformConfig
+StoredAttention: TypeAlias = GradCamConfig | ProbeConfig | MasksConfig
+"""Sources whose maps are looked up by sample number."""
+
+Attention: TypeAlias = LLAMConfig | StoredAttention | UniformConfig
 
 
 @dataclass(frozen=True)
@@ -153,8 +240,7 @@ class GlobalConfig:
 
     def __post_init__(self) -> None:
         _require(0 <= self.gate_prob <= 1, "gate_prob must be in [0, 1]", self.gate_prob)
-        choices = ("random", "crossdomain")
-        _require(self.pairing in choices, f"pairing must be one of {choices}", self.pairing)
+        _require_one_of("pairing", self.pairing, ("random", "crossdomain"))
 
 
 @dataclass(frozen=True)
@@ -171,6 +257,8 @@ class LabelDecoupledConfig:
         bank_size: Entries M per label of the cross-domain style bank; 0 pairs within the batch only. MixStyle only.
         per_label: Draw an independent coefficient per label; off, one per sample (an ablation).
         label_matched: Pair only with samples that share a label; off, with any of another domain (an ablation).
+        partner_choice: Which candidate a sample is paired with: ``most-shared`` shares most labels with it,
+            ``rarest`` shares the rarest label of the batch.
     """
 
     operator: LabelOperator = field(default_factory=EFDMixConfig)
@@ -182,10 +270,12 @@ class LabelDecoupledConfig:
     bank_size: int = 0
     per_label: bool = True
     label_matched: bool = True
+    partner_choice: Literal["most-shared", "rarest"] = "most-shared"
 
     def __post_init__(self) -> None:
         _require(0 <= self.gate_prob <= 1, "gate_prob must be in [0, 1]", self.gate_prob)
         _require(self.warmup_epochs >= 0, "warmup_epochs must not be negative", self.warmup_epochs)
+        _require_one_of("partner_choice", self.partner_choice, ("most-shared", "rarest"))
         if isinstance(self.background, str):
             presets = ("paper", "confined")
             _require(self.background in presets, f"background must be a number or one of {presets}", self.background)

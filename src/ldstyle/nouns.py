@@ -82,8 +82,10 @@ class StyledOutput:
         attention: Unit-mass attention in use per insertion point, (B, L, H, W), for logging; detached.
         diagnostics: Scalars by name (modules fired, clamped gains, ...) as 0-d tensors, so reading them is the
             caller's choice and costs no hidden synchronisation.
-        evidence: Label logits from the features under learned attention, (P, B, L) for P insertion points, where
-            attention is grounded; ``None`` elsewhere.
+        evidence: Label logits pooled from the attention logits, (P, B, L) for P insertion points, where attention is
+            grounded by them; ``None`` elsewhere.
+        grounding: Cross-entropy between learned attention and the network's own class activation maps, averaged over
+            the insertion points, where attention is grounded by them; ``None`` elsewhere.
     """
 
     logits: Tensor
@@ -91,3 +93,4 @@ class StyledOutput:
     attention: dict[str, Tensor] = field(default_factory=dict)
     diagnostics: dict[str, Tensor] = field(default_factory=dict)
     evidence: Tensor | None = None
+    grounding: Tensor | None = None

@@ -123,6 +123,7 @@ def calls(case: Case) -> dict[str, dict[str, Any]]:
     output = StyledOutput(logits=case.common, diversity=torch.tensor(0.25))
     flips = torch.stack([case.common[:, 0] > 0, case.common[:, 0] < 0.5], dim=1)
     return {
+        "attention_cross_entropy": {"logits": case.attn, "target": attn, "keep": case.present, "temperature": 10.0},
         "attention_diversity": {"attn": attn, "present": case.present},
         "blend_pathways": {"local": case.feats, "global_": case.feats.flip(0), "weight": 0.3},
         "blend_weights": {"attn": attn, "background": 0.1},
@@ -131,6 +132,7 @@ def calls(case: Case) -> dict[str, dict[str, Any]]:
         "dsu": {"feats": case.feats, **noise},
         "efdmix": {"feats": case.feats, "partner": case.partner, "lam": one},
         "effective_lambda": {"lam": case.lam, "present": case.present, "partner": case.partner},
+        "effective_locations": {"attn": attn},
         "flip_maps": {"attn": attn, "flips": flips},
         "label_moments": {"feats": case.feats, "attn": attn},
         "match_partners": {"present": case.present, "domain": case.domain, "priority": case.common[:, 0]},
@@ -146,9 +148,12 @@ def calls(case: Case) -> dict[str, dict[str, Any]]:
         "mixstyle": {"feats": case.feats, "partner": case.partner, "lam": one},
         "objective": {"output": output, "present": case.present, "diversity_weight": 0.1, "known": case.common < 1},
         "perturb_moments": {"own": own, "noise": case.noise, "common": case.common, "strength": 0.5},
+        "pooled_logits": {"logits": case.attn, "temperature": 10.0},
         "recompose": {"feats": case.feats, "attn": attn, "old": own, "new": new, "background": 0.1},
+        "relative_change": {"before": case.feats, "after": case.feats.flip(0)},
         "resize_maps": {"attn": attn, "size": (3, 11)},
         "spatial_softmax": {"logits": case.attn, "present": case.present, "temperature": 10.0},
+        "threshold_maps": {"attn": attn, "threshold": 0.5},
         "unit_mass": {"attn": case.attn, "present": case.present},
         "warmup_weight": {"epoch": 3, "warmup_epochs": 2},
     }

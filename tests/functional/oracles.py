@@ -180,6 +180,57 @@ def efdmix(feats, partner, lam):
     return out
 
 
+def published_efdmix(feats, partner, lam, slopes):
+    """x_i + (1 − λ)(sort(x_j)[rank of x_i] − x_i without gradient), and its gradient by the chain rule."""
+    gradient = slopes.copy()
+    for i, c in np.ndindex(feats.shape[:2]):
+        own = np.argsort(feats[i, c].ravel(), kind="stable")
+        theirs = np.argsort(feats[partner[i], c].ravel(), kind="stable")
+        for mine, other in zip(own, theirs, strict=True):
+            gradient[partner[i], c].flat[other] += (1 - lam[i]) * slopes[i, c].flat[mine]
+    return efdmix(feats, partner, lam), gradient
+
+
+def effective_locations(attn):
+    out = np.zeros(attn.shape[:2])
+    for i, k in np.ndindex(out.shape):
+        square = math.fsum(value**2 for value in attn[i, k].ravel())
+        out[i, k] = 1 / square if square > 0 else 0.0
+    return out
+
+
+def threshold_maps(attn, threshold):
+    out = np.zeros(attn.shape)
+    for i, k in np.ndindex(attn.shape[:2]):
+        for h, w in places(attn):
+            if attn[i, k, h, w] >= threshold * attn[i, k].max():
+                out[i, k, h, w] = attn[i, k, h, w]
+    return out
+
+
+def attention_cross_entropy(logits, target, keep, temperature):
+    everywhere = np.ones(keep.shape, dtype=bool)
+    maps = spatial_softmax(logits, everywhere, temperature)
+    area = max(logits.shape[2] * logits.shape[3], 2)
+    found = [-(target[i, k] * np.log(maps[i, k])).sum() / math.log(area) for i, k in np.argwhere(keep)]
+    return sum(found) / max(len(found), 1)
+
+
+def pooled_logits(logits, temperature):
+    out = np.zeros(logits.shape[:2])
+    for i, k in np.ndindex(out.shape):
+        out[i, k] = math.log(np.exp(temperature * logits[i, k]).mean()) / temperature
+    return out
+
+
+def relative_change(before, after):
+    out = np.zeros(len(before))
+    for i in range(len(before)):
+        spread = sum(((before[i, c] - before[i, c].mean()) ** 2).sum() for c in range(before.shape[1]))
+        out[i] = math.sqrt(((after[i] - before[i]) ** 2).sum() / spread) if spread > 0 else 0.0
+    return out
+
+
 def csu_lite(feats, noise, common, strength):
     mean, std = global_moments(feats)
     new = perturb_moments((mean[:, None], std[:, None]), noise[:, None], common[:, None], strength)
@@ -194,7 +245,10 @@ def covariance_root(statistics):
     for c, d in np.ndindex(covariance.shape):
         covariance[c, d] = (centred[:, c] * centred[:, d]).sum() / len(statistics)
     values, vectors = np.linalg.eigh(covariance)
-    return vectors @ np.diag(np.sqrt(values.clip(min=0))) @ vectors.T
+    values = np.where(
+        values > 1e-10 * values.max(), values, 0
+    )  # the root of rounding would be a hundred million times it
+    return vectors @ np.diag(np.sqrt(values)) @ vectors.T
 
 
 def csu(feats, factor, noise_mean, noise_std):

@@ -11,7 +11,8 @@ from ldstyle.functional import matching
 from ldstyle.functional.decomposition import pool_regions
 from ldstyle.nouns import Moments
 
-from .cases import OPERATORS, at_partner, effective, make_case
+from . import oracles
+from .cases import OPERATORS, arrays, at_partner, effective, make_case
 
 SMALL = {"batch": 3, "labels": 2, "channels": 4, "size": (2, 5), "density": 0.8, "domains": 2}
 layouts = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -135,14 +136,41 @@ def test_the_gradient_passes_straight_through_and_not_to_the_partner(case, layou
     partner = torch.tensor([1, 2, 0])
     slopes = torch.zeros_like(case.feats)
     slopes[0] = case.feats[1].exp()  # only the first sample is asked for
-    operators = (
-        lambda f: LF.mix_topk_values(f, attn, partner, case.lam, top_ratio=0.34, background=0.2),
-        lambda f: LF.efdmix(f, partner, case.lam[:, 0]),
-    )
-    for operator in operators:
-        feats = leaf(case.feats, layout)
-        operator(feats).backward(slopes)
-        assert torch.equal(feats.grad, slopes)
+    feats = leaf(case.feats, layout)
+    LF.mix_topk_values(feats, attn, partner, case.lam, top_ratio=0.34, background=0.2).backward(slopes)
+    assert torch.equal(feats.grad, slopes)
+
+
+@layouts
+@pytest.mark.parametrize("relu", [False, True])
+def test_global_efdmix_has_the_published_value_and_gradient(layout, relu):
+    case = make_case(4, batch=5, channels=3, size=(4, 5), relu=relu, dtype=torch.float64)
+    partner, lam = torch.tensor([1, 2, 0, 3, 0]), case.lam[:, 0]
+    slopes = case.feats.cos()
+    feats = leaf(case.feats, layout)
+    mixed = LF.efdmix(feats, partner, lam)
+    mixed.backward(slopes)
+    value, gradient = oracles.published_efdmix(*arrays(case.feats, partner, lam, slopes))
+    torch.testing.assert_close(mixed.detach(), torch.from_numpy(value))
+    torch.testing.assert_close(feats.grad, torch.from_numpy(gradient))
+
+
+@pytest.mark.parametrize(("batch", "channels"), [(4, 6), (7, 3)])
+def test_published_csu_passes_its_gradient_through_the_covariance(batch, channels):
+    """Against the symmetric root of the whole covariance, differentiated numerically."""
+    case = make_case(8, batch=batch, labels=2, channels=channels, size=(3, 4), dtype=torch.float64)
+    feats, factor, noise = leaf(case.feats), case.lam[:, 0], (case.noise[:, 0], case.noise[:, 1])
+    slopes = case.feats.cos()
+    LF.csu(feats, factor, *noise).backward(slopes)
+    step = 1e-6
+    for place in ((0, 0, 1, 2), (batch - 1, channels - 1, 2, 0), (1, 1, 0, 3)):
+        moved = [case.feats.clone(), case.feats.clone()]
+        moved[0][place] += step
+        moved[1][place] -= step
+        up, down = (oracles.csu(*arrays(f, factor, *noise)) for f in moved)
+        wanted = ((up - down) / (2 * step) * slopes.numpy()).sum()
+        # Central differences are right up to step² and rounding / step, both about 1e-10 here.
+        assert feats.grad[place].item() == pytest.approx(wanted, rel=1e-6, abs=1e-7)
 
 
 def test_global_mixstyle_sends_no_gradient_through_statistics(case):

@@ -342,3 +342,34 @@ def test_the_mean_of_a_raw_map_plus_the_bias_is_the_logit(case):
     weight, bias = case.noise[0], case.common[0]
     logits = torch.nn.functional.linear(case.feats.mean(dim=(2, 3)), weight, bias)
     close(LF.class_activation_maps(case.feats, weight).mean(dim=(2, 3)) + bias, logits)
+
+
+@given(cases())
+def test_effective_locations_lie_between_one_and_the_map(case):
+    attn = LF.unit_mass(case.attn, case.present)
+    places = attn.shape[2] * attn.shape[3]
+    found = LF.effective_locations(attn)
+    there = attn.flatten(2).any(dim=-1)
+    assert (found[~there] == 0).all()
+    assert (found[there] >= 1 - 1e-5).all()
+    assert (found[there] <= places * (1 + 1e-5)).all()
+    uniform = torch.full_like(attn, 1 / places)
+    torch.testing.assert_close(LF.effective_locations(uniform), torch.full(attn.shape[:2], float(places)))
+
+
+@given(cases())
+def test_the_slope_of_pooled_logits_is_the_learned_map(case):
+    logits = case.attn.double().requires_grad_()
+    (slope,) = torch.autograd.grad(LF.pooled_logits(logits, temperature=3.0).sum(), logits)
+    everywhere = torch.ones_like(case.present)
+    torch.testing.assert_close(slope, LF.spatial_softmax(logits.detach(), everywhere, temperature=3.0))
+
+
+@given(cases(min_places=2))
+def test_the_map_itself_has_the_least_cross_entropy(case):
+    everywhere = torch.ones_like(case.present)
+    target = LF.spatial_softmax(case.attn, everywhere, temperature=3.0)
+    own = LF.attention_cross_entropy(case.attn, target, everywhere, temperature=3.0)
+    assert own <= LF.attention_cross_entropy(case.attn.flip(2, 3), target, everywhere, temperature=3.0) + 1e-6
+    uniform = LF.attention_cross_entropy(torch.zeros_like(case.attn), target, everywhere, temperature=3.0)
+    torch.testing.assert_close(uniform, torch.ones(()))

@@ -94,6 +94,31 @@ def test_flip_maps(case):
     assert np.array_equal(LF.flip_maps(case.attn, flips), oracles.flip_maps(case.attn.numpy(), flips.numpy()))
 
 
+def test_effective_locations(case):
+    attn = LF.unit_mass(case.attn, case.present)
+    close(LF.effective_locations(attn), oracles.effective_locations(*arrays(attn)))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 0.9])
+def test_threshold_maps(case, threshold):
+    close(LF.threshold_maps(case.attn, threshold=threshold), oracles.threshold_maps(*arrays(case.attn), threshold))
+
+
+def test_attention_cross_entropy(case):
+    target = LF.unit_mass(case.attn.flip(2), case.present)
+    keep = case.present & (case.common > 0)
+    actual = LF.attention_cross_entropy(case.attn, target, keep, temperature=7.0)
+    close(actual, oracles.attention_cross_entropy(*arrays(case.attn, target, keep), 7.0))
+
+
+def test_pooled_logits(case):
+    close(LF.pooled_logits(case.attn, temperature=7.0), oracles.pooled_logits(*arrays(case.attn), 7.0))
+
+
+def test_relative_change(case):
+    close(LF.relative_change(case.feats, 2 * case.feats), oracles.relative_change(*arrays(case.feats, 2 * case.feats)))
+
+
 def test_effective_lambda(case):
     for partner in (case.partner, torch.arange(len(case.partner)).roll(1)):
         actual = LF.effective_lambda(case.lam, case.present, partner)

@@ -93,3 +93,35 @@ def test_unshared_labels_and_own_partners_keep_a_coefficient_of_one():
     lam = torch.full((3, 2), 0.25)
     masked = effective_lambda(lam, present, torch.tensor([1, 0, 2]))
     assert masked.tolist() == [[0.25, 1.0], [0.25, 1.0], [1.0, 1.0]]
+
+
+def test_the_candidate_sharing_the_rarest_label_wins_on_request():
+    # Label 2 is the rarest; sample 0 shares two labels with sample 1, and label 2 alone with sample 2.
+    present = torch.tensor([[True, True, True], [True, True, False], [False, False, True], [True, True, False]])
+    domain, priority = torch.tensor([0, 1, 1, 1]), torch.arange(4)
+    assert match_partners(present, domain, priority)[0] in (1, 3)
+    assert match_partners(present, domain, priority, choice="rarest")[0] == 2
+
+
+@given(batch=batches())
+def test_rarest_partners_are_admissible_wherever_there_are_any(batch):
+    present, domain, priority, _ = batch
+    tensors = [torch.from_numpy(np.asarray(value)) for value in (present, domain, priority)]
+    for i, j in enumerate(match_partners(*tensors, choice="rarest").tolist()):
+        admissible = (domain != domain[i]) & (present & present[i]).any(axis=1)
+        assert admissible[j] if admissible.any() else j == i
+
+
+@given(batch=batches())
+def test_the_first_to_choose_gets_the_rarest_label_it_can_share(batch):
+    present, domain, priority, _ = batch
+    allowed = (domain != domain[:, None]) & (present[:, None] & present).any(axis=-1)
+    choosers = [i for i in range(len(present)) if allowed[i].any()]
+    if not choosers:
+        return
+    first = min(choosers, key=lambda i: (allowed[i].sum(), priority[i]))
+    counts = present.sum(axis=0)
+    tensors = [torch.from_numpy(np.asarray(value)) for value in (present, domain, priority)]
+    partner = match_partners(*tensors, choice="rarest")[first]
+    rarest = min(counts[present[first] & present[j]].min() for j in np.flatnonzero(allowed[first]))
+    assert counts[present[first] & present[partner]].min() == rarest

@@ -76,7 +76,7 @@ class TestCachedMaps:
         assert net.cams.coverage.tolist() == found.sum(dim=0).tolist()
 
     def test_only_cached_attention_can_be_rebuilt(self):
-        with pytest.raises(ValueError, match="Only cached attention has maps to rebuild; this network's style is"):
+        with pytest.raises(ValueError, match="Only Grad-CAM attention has maps to rebuild"):
             styled(label_decoupled("efdmix", "llam")).refresh([])
 
 

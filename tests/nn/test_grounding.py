@@ -9,12 +9,32 @@ import torch
 
 from ldstyle import functional as LF
 from ldstyle.config import LLAMConfig
+from ldstyle.nn import activation_maps, analyse_head
 from ldstyle.nn.llam import LLAM
 
-from .nets import label_decoupled, make_context, make_images, seeded, styled
+from .nets import IMAGE_SIZE, label_decoupled, make_context, make_images, seeded, styled
 
 PLAIN = label_decoupled("mixstyle", "llam")
-GROUNDED = replace(PLAIN, attention=LLAMConfig(grounding_weight=1.0))
+
+
+def grounded(grounding: str):
+    return replace(PLAIN, attention=LLAMConfig(grounding=grounding))
+
+
+def confident(net):
+    """Labels for which the network predicts what is there, so that its maps may teach."""
+    with torch.no_grad():
+        net.backbone.get_submodule("head").bias.fill_(1.0)
+    return make_context(6)
+
+
+def features_at(net, name, images):
+    found = []
+    handle = net.backbone.get_submodule(name).register_forward_hook(lambda _m, _a, output: found.append(output))
+    with torch.no_grad():
+        net.backbone(images)
+    handle.remove()
+    return found[0]
 
 
 def planted(seed: int):
@@ -31,8 +51,9 @@ def planted(seed: int):
     return feats, present, where
 
 
-def test_it_finds_what_tells_the_labels_apart():
-    llam = seeded(lambda: LLAM(8, 2, temperature=1.0, grounded=True))
+@pytest.mark.parametrize("grounding", ["cam", "lse"])
+def test_it_finds_what_tells_the_labels_apart(grounding):
+    llam = seeded(lambda: LLAM(8, 2, temperature=10.0, input_norm="none"))
     optimizer = torch.optim.Adam(llam.parameters(), lr=0.03)
 
     def mass_on_label():
@@ -42,8 +63,13 @@ def test_it_finds_what_tells_the_labels_apart():
 
     before = mass_on_label()
     for step in range(150):
-        feats, present, _ = planted(step)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(llam.evidence(feats), present.float())
+        feats, present, where = planted(step)
+        logits = llam.logits(feats)
+        if grounding == "lse":
+            pooled = LF.pooled_logits(logits, temperature=10.0)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(pooled, present.float())
+        else:
+            loss = LF.attention_cross_entropy(logits, LF.unit_mass(where.float(), present), present, temperature=10.0)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -51,28 +77,74 @@ def test_it_finds_what_tells_the_labels_apart():
     assert mass_on_label() > 0.8
 
 
-def test_only_attention_learns_from_the_evidence():
-    net = styled(GROUNDED)
-    images, context = make_images(6), make_context(6)
-    output = net(images, context)
-    assert output.evidence.shape == (len(net.points), 6, net.num_labels)
-    output.evidence.square().sum().backward()
-    touched = {name for name, parameter in net.named_parameters() if parameter.grad is not None}
+@pytest.mark.parametrize("grounding", ["cam", "lse"])
+def test_only_attention_learns_from_it(grounding):
+    net = styled(grounded(grounding))
+    output = net(make_images(6), confident(net))
+    loss = output.grounding if grounding == "cam" else output.evidence.square().sum()
+    loss.backward()
+    touched = {
+        name for name, parameter in net.named_parameters() if parameter.grad is not None and parameter.grad.any()
+    }
     assert touched
     assert all("llam" in name for name in touched)
-    assert any("classify" in name for name in touched)
+    assert {name.split(".")[1] for name in touched} == {"0", "1"}  # at both insertion points
+
+
+def test_the_evidence_is_pooled_from_the_attention_logits():
+    net = styled(grounded("lse"))
+    output = net(make_images(6), make_context(6))
+    assert output.grounding is None
+    assert output.evidence.shape == (len(net.points), 6, net.num_labels)
+
+
+def test_the_target_is_the_class_activation_map_of_the_same_pass():
+    net = styled(replace(grounded("cam"), gate_prob=0.0))
+    images, context = make_images(6), confident(net)
+    output = net(images, context)
+    with torch.no_grad():
+        maps, logits = activation_maps(net.backbone, analyse_head(net.backbone, image_size=IMAGE_SIZE), images)
+    keep = context.present & (logits.sigmoid() >= 0.5)
+    assert keep.any()
+    losses = []
+    for point, style in zip(net.points, net.styles, strict=True):
+        feats = features_at(net, point.name, images)
+        logits = style.llam.logits(feats)
+        target = LF.unit_mass(LF.resize_maps(maps.relu(), tuple(logits.shape[2:])), keep)
+        found = target.sum(dim=(2, 3)) > 0
+        losses.append(LF.attention_cross_entropy(logits, target, found, temperature=style.llam.temperature))
+    torch.testing.assert_close(output.grounding, torch.stack(losses).mean())
+
+
+def test_a_wrong_prediction_teaches_nothing():
+    net = styled(grounded("cam"))
+    with torch.no_grad():
+        net.backbone.get_submodule("head").bias.fill_(-1e4)
+    assert net(make_images(6), make_context(6)).grounding == 0
+
+
+def test_without_blend_gradient_the_classification_loss_teaches_attention_by_the_statistics_alone():
+    for operator, learns in (("efdmix", False), ("mixstyle", True), ("csu", True)):
+        style = replace(label_decoupled(operator, "llam"), attention=LLAMConfig(blend_gradient=False))
+        net = styled(style)
+        net(make_images(6), replace(make_context(6), epoch=9)).logits.square().sum().backward()
+        grads = [p.grad for name, p in net.named_parameters() if "llam" in name and p.grad is not None]
+        assert any(grad.any() for grad in grads) == learns
 
 
 def test_switched_off_it_is_not_there():
-    net = styled(PLAIN)
-    assert not [key for key in net.state_dict() if "classify" in key]
-    output = net(make_images(6), make_context(6))
+    output = styled(PLAIN)(make_images(6), make_context(6))
     assert output.evidence is None
+    assert output.grounding is None
     present = make_context(6).present
     plain = LF.objective(output, present, diversity_weight=0.1)
     assert LF.objective(output, present, diversity_weight=0.1, grounding_weight=1.0) == plain
 
 
-def test_a_negative_weight_is_refused():
-    with pytest.raises(ValueError, match="grounding_weight must not be negative"):
-        LLAMConfig(grounding_weight=-1)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("grounding_weight", -1), ("grounding", "mask"), ("input_norm", "batch")],
+)
+def test_settings_outside_their_range_are_refused(setting, value):
+    with pytest.raises(ValueError, match=f"attention.{setting} must .*{value}"):
+        LLAMConfig(**{setting: value})

@@ -42,7 +42,10 @@ class Run:
     """A module on a drawn case; what is changed is given as keywords, the rest follows from the case."""
 
     def __init__(self, case, operator, attention, **settings):
-        style = label_decoupled(operator, attention, **{"background": "confined"} | settings)
+        style = label_decoupled(operator, attention, background="confined")
+        style = replace(style, **{key: value for key, value in settings.items() if hasattr(style, key)})
+        inner = {key: value for key, value in settings.items() if not hasattr(style, key)}
+        style = replace(style, attention=replace(style.attention, **inner))
         self.case, self.attention = case, attention
         self.module = seeded(lambda: LabelDecoupledStyle(style, case.feats.shape[1], case.present.shape[1])).train()
         self.mixing = operator != "csu"
@@ -213,10 +216,13 @@ def test_statistics_and_partners_carry_no_gradient(operator, attention):
 
 
 @operators
-def test_learned_attention_sends_its_gradient_back_to_the_features(operator):
+def test_learned_attention_sends_its_gradient_back_to_the_features_on_request_only(operator):
     case = make_case(6, density=1.0)
     feats = case.feats.clone().requires_grad_()
     out = Run(case, operator, "llam")(feats=feats)
+    (slope,) = torch.autograd.grad(out[1, 2].sum(), feats)
+    assert not slope[1, [0, 1, 3]].any()
+    out = Run(case, operator, "llam", input_gradient=True)(feats=feats)
     (slope,) = torch.autograd.grad(out[1, 2].sum(), feats)
     assert slope[1, [0, 1, 3]].any()  # other channels, through the maps alone
     assert not slope[[0, 2, 3, 4]].any()

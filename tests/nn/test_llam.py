@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
+from ldstyle.config import EFDMixConfig, LabelDecoupledConfig, LLAMConfig
 from ldstyle.functional import spatial_softmax
-from ldstyle.nn import LLAM
+from ldstyle.nn import LLAM, attach
+from ldstyle.nouns import StyleContext
+from ldstyle.training.backbones import build_backbone
+from ldstyle.training.config import BackboneConfig
 
 from .nets import seeded
 
@@ -17,6 +22,10 @@ def llam():
     return seeded(lambda: LLAM(8, 3, temperature=7.0))
 
 
+def bare(**settings):
+    return seeded(lambda: LLAM(8, 3, temperature=7.0, input_norm="none", **settings))
+
+
 @pytest.fixture
 def batch():
     rng = np.random.default_rng(1)
@@ -24,12 +33,18 @@ def batch():
     return feats, torch.tensor([[1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 1, 1]], dtype=torch.bool)
 
 
-def test_the_maps_are_two_linear_layers_per_place_and_a_softmax_over_places(llam, batch):
+@pytest.mark.parametrize("norm", ["instance", "none"])
+def test_the_maps_are_two_linear_layers_per_place_and_a_softmax_over_places(norm, batch):
     feats, present = batch
+    llam = seeded(lambda: LLAM(8, 3, temperature=7.0, input_norm=norm))
+    if norm == "instance":
+        given = (feats - feats.mean(dim=(2, 3), keepdim=True)) / feats.std(dim=(2, 3), correction=0, keepdim=True)
+    else:
+        given = feats
     w1, b1, w2, b2 = (p.detach().double().numpy() for p in llam.parameters())
     wanted = np.zeros((4, 3, 5, 6))
     for i, h, w in np.ndindex(4, 5, 6):
-        hidden = np.maximum(w1[:, :, 0, 0] @ feats[i, :, h, w].double().numpy() + b1, 0)
+        hidden = np.maximum(w1[:, :, 0, 0] @ given[i, :, h, w].double().numpy() + b1, 0)
         wanted[i, :, h, w] = np.exp(7.0 * (w2[:, :, 0, 0] @ hidden + b2))
     wanted *= present.numpy()[:, :, None, None]
     mass = wanted.sum(axis=(2, 3), keepdims=True)
@@ -81,14 +96,82 @@ def test_presence_must_be_bool(llam, batch):
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_values_and_gradients_are_those_of_the_convolutions_in_either_memory_order(llam, batch, layout):
+@pytest.mark.parametrize("norm", ["instance", "none"])
+def test_values_and_gradients_are_those_of_the_convolutions_in_either_memory_order(batch, norm, layout):
     feats, present = batch
+    llam = seeded(lambda: LLAM(8, 3, temperature=7.0, input_norm=norm, input_gradient=True)).double()
+
+    def convolved(f, p):
+        f = F.instance_norm(f, eps=1e-6) if norm == "instance" else f
+        return spatial_softmax(llam.localize(llam.reduce(f).relu()), p, temperature=7.0)
+
     found = []
-    for attend in (llam, lambda f, p: spatial_softmax(llam.localize(llam.reduce(f).relu()), p, temperature=7.0)):
-        leaf = feats.contiguous(memory_format=layout).requires_grad_()
+    for attend in (llam, convolved):
+        leaf = feats.double().contiguous(memory_format=layout).requires_grad_()
         attn = attend(leaf, present)
         slopes = torch.autograd.grad(attn.square().sum(), [leaf, *llam.parameters()])
         found.append([attn, *slopes])
-    assert found[0][1].stride() == feats.contiguous(memory_format=layout).stride()
     for got, wanted in zip(*found, strict=True):
         torch.testing.assert_close(got, wanted)
+
+
+def test_the_standardised_input_makes_maps_independent_of_scale_and_shift(batch):
+    feats, present = batch
+    llam = seeded(lambda: LLAM(8, 3, temperature=7.0)).double()
+    scale, shift = torch.linspace(0.5, 30, 8)[:, None, None], torch.linspace(-9, 9, 8)[:, None, None]
+    # The variance carries an ε of 1e-6, so that scaling is exact up to that fraction only.
+    torch.testing.assert_close(
+        llam(feats.double() * scale + shift, present), llam(feats.double(), present), rtol=1e-3, atol=1e-6
+    )
+    assert not torch.allclose(bare()(feats * 9, present), bare()(feats, present), atol=0.1)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_the_input_passes_its_gradient_on_only_on_request(batch, attached):
+    feats = batch[0].clone().requires_grad_()
+    llam = seeded(lambda: LLAM(8, 3, temperature=7.0, input_gradient=attached))
+    llam(feats, batch[1]).square().sum().backward()
+    assert (feats.grad is not None) == attached
+    assert llam.reduce.weight.grad.any()
+
+
+def test_a_constant_channel_is_no_trouble(llam, batch):
+    feats = batch[0].clone()
+    feats[:, 3] = 5.0
+    maps = llam(feats, batch[1])
+    assert maps.isfinite().all()
+    torch.testing.assert_close(maps.sum(dim=(2, 3)), batch[1].float())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("tf_efficientnet_lite0", "none"),
+        ("tf_efficientnet_lite0", "efficientnet_lite0"),
+        ("resnet50", "none"),
+        ("convnext_tiny", "none"),
+    ],
+)
+def test_maps_are_neither_a_point_nor_uniform_before_training(name, weights):
+    config = BackboneConfig(name=name, weights=weights)
+    backbone = build_backbone(config, num_labels=6, image_size=112, seed=0)
+    style = LabelDecoupledConfig(EFDMixConfig(), LLAMConfig(), gate_prob=0.0)
+    net = seeded(lambda: attach(backbone, style, stages=(1, 2), num_labels=6, image_size=(112, 112))).train()
+    scenes = torch.stack([torch.from_numpy(smooth_image(seed)) for seed in range(4)])
+    context = StyleContext(torch.ones(4, 6, dtype=torch.bool), torch.arange(4) % 2, None, None, epoch=1)
+    with torch.no_grad():
+        figures = net(scenes, context).diagnostics
+    fractions = [float(value) for key, value in figures.items() if key.startswith("locations/")]
+    assert len(fractions) == 2
+    assert all(0.05 <= fraction <= 0.8 for fraction in fractions), fractions
+
+
+def smooth_image(seed, size=112):
+    """An image with structure at several scales, of unit variance, (3, S, S)."""
+    rng = np.random.default_rng(seed)
+    image = np.zeros((3, size, size), dtype=np.float32)
+    for cells in (4, 14, 56):
+        coarse = rng.normal(size=(3, cells, cells))
+        image += np.kron(coarse, np.ones((1, size // cells, size // cells))).astype(np.float32)
+    return image / image.std()

@@ -22,7 +22,7 @@ def measuring():
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("attention", [LLAMConfig(), GradCamConfig()], ids=["learned", "cached"])
-def test_a_module_holds_at_most_four_maps_and_with_more_labels_hardly_more_than_their_attention(
+def test_a_module_holds_at_most_four_maps_and_with_more_labels_three_times_their_attention_more(
     measuring, attention, layout
 ):
     peaks = {}
@@ -32,5 +32,6 @@ def test_a_module_holds_at_most_four_maps_and_with_more_labels_hardly_more_than_
         given.grad = given.grad.contiguous(memory_format=layout)
         step = measuring.build_module(MixStyleConfig(), attention, given)
         peaks[labels] = measuring.peak_extra_bytes(step) / (given.grad.numel() * given.grad.element_size())
-    assert max(peaks.values()) <= 4
-    assert peaks[60] - peaks[6] <= 1.25 * 60 / STAGE[0]
+    assert max(peaks.values()) <= 3.6
+    # The softmax, its masked copy and a gradient of that size: what each further label adds.
+    assert peaks[60] - peaks[6] <= 3.25 * (60 - 6) / STAGE[0]

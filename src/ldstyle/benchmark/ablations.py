@@ -40,7 +40,7 @@ ABLATIONS = (
         "ld-efdmix-gc.uniform",
         "w/o attention (uniform map)",
         "ld-efdmix-gc",
-        {"style": {"attention": {"name": "uniform"}}},
+        {"style": {"attention": {"name": "uniform", "switch": "step"}}},
     ),
     Ablation(
         "ld-efdmix-gc.no-refresh", "w/o map refresh", "ld-efdmix-gc", {"style": {"attention": {"refresh": "never"}}}

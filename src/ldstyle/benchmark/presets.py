@@ -112,7 +112,9 @@ def _common(schedule: Settings, method: Settings) -> Settings:
     kept: Settings = {}
     for key, value in schedule.items():
         if not isinstance(value, dict):
-            kept |= {key: value} if key in method else {}
+            # A method without warm-up has maps from the start, however long the training.
+            wanted = key in method and not (key == "warmup_epochs" and method[key] == 0)
+            kept |= {key: value} if wanted else {}
         elif isinstance(method.get(key), dict):
             kept[key] = _common(value, method[key])
     return kept

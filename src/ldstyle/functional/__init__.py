@@ -1,8 +1,18 @@
 """The mathematics: pure functions, tensors in and tensors out; random draws are arguments."""
 
 from ldstyle.functional.activation import class_activation_maps
-from ldstyle.functional.attention import attention_diversity, flip_maps, resize_maps, spatial_softmax, unit_mass
-from ldstyle.functional.decomposition import blend_weights, label_moments, recompose
+from ldstyle.functional.attention import (
+    attention_cross_entropy,
+    attention_diversity,
+    effective_locations,
+    flip_maps,
+    pooled_logits,
+    resize_maps,
+    spatial_softmax,
+    threshold_maps,
+    unit_mass,
+)
+from ldstyle.functional.decomposition import blend_weights, label_moments, recompose, relative_change
 from ldstyle.functional.global_styles import csu, dsu, efdmix, mixstyle
 from ldstyle.functional.matching import mix_topk_values
 from ldstyle.functional.operators import mix_moments, perturb_moments
@@ -10,6 +20,7 @@ from ldstyle.functional.pairing import effective_lambda, match_partners
 from ldstyle.functional.training import blend_pathways, objective, warmup_weight
 
 __all__ = [
+    "attention_cross_entropy",
     "attention_diversity",
     "blend_pathways",
     "blend_weights",
@@ -18,6 +29,7 @@ __all__ = [
     "dsu",
     "efdmix",
     "effective_lambda",
+    "effective_locations",
     "flip_maps",
     "label_moments",
     "match_partners",
@@ -26,9 +38,12 @@ __all__ = [
     "mixstyle",
     "objective",
     "perturb_moments",
+    "pooled_logits",
     "recompose",
+    "relative_change",
     "resize_maps",
     "spatial_softmax",
+    "threshold_maps",
     "unit_mass",
     "warmup_weight",
 ]

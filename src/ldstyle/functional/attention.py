@@ -1,6 +1,8 @@
-"""Per-label attention: unit mass, spatial softmax, diversity, resizing and flipping (Eqs. 1, 4, 5)."""
+"""Per-label attention: unit mass, spatial softmax, diversity, grounding, resizing and flipping (Eqs. 1, 4, 5)."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -77,6 +79,76 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     pairs = both.sum(dim=(1, 2))
     per_sample = torch.where(both, cosine, 0.0).sum(dim=(1, 2)) / pairs.clamp(min=1)
     return per_sample.mean()
+
+
+def effective_locations(attn: Tensor) -> Tensor:
+    """Count the locations that carry a map's mass: 1 / Σ_hw a².
+
+    Args:
+        attn: Unit-mass maps, (B, L, H, W).
+
+    Returns:
+        Number between 1 (all mass at one location) and H·W (a uniform map), (B, L); 0 for an all-zero map.
+    """
+    check_maps(attn)
+    square = torch.linalg.vector_norm(at_least_single(attn), dim=(2, 3)).square()  # (B, L)
+    return torch.where(square > 0, 1 / torch.where(square > 0, square, 1.0), 0.0)
+
+
+def threshold_maps(attn: Tensor, *, threshold: float) -> Tensor:
+    """Remove the part of each map below a fraction of its maximum; `unit_mass` comes after.
+
+    Args:
+        attn: Non-negative maps, (B, L, H, W).
+        threshold: Fraction in [0, 1); 0 returns the maps unchanged.
+
+    Returns:
+        Maps, (B, L, H, W).
+    """
+    check_maps(attn)
+    if not 0 <= threshold < 1:
+        raise ValueError(f"`threshold` must be in [0, 1); got {threshold}.")
+    if threshold == 0:
+        return attn
+    return torch.where(attn >= threshold * attn.amax(dim=(2, 3), keepdim=True), attn, 0.0)
+
+
+def attention_cross_entropy(logits: Tensor, target: Tensor, keep: Tensor, *, temperature: float) -> Tensor:
+    """Average the cross-entropy −Σ_hw t_l log softmax_hw(τ z_l) between target maps and attention.
+
+    Args:
+        logits: Attention logits z, (B, L, H, W).
+        target: Unit-mass target maps t, (B, L, H, W), without gradient.
+        keep: True where a map is compared, (B, L) bool.
+        temperature: Sharpness τ > 0 of Eq. 4.
+
+    Returns:
+        Scalar, divided by log HW so that a uniform map scores one at every resolution; 0 where nothing is kept.
+    """
+    batch, labels, height, width = check_maps(logits, name="logits")
+    check_shape(target, tuple(logits.shape), name="target", meaning="that of `logits`")
+    check_shape(keep, (batch, labels), name="keep", meaning="(B, L)")
+    scores = (at_least_single(logits) * temperature).flatten(2).log_softmax(dim=-1)  # (B, L, HW)
+    entropy = -(target.to(scores.dtype).flatten(2) * scores).sum(dim=-1)  # (B, L)
+    total = torch.where(keep, entropy, 0.0).sum() / keep.sum().clamp(min=1)
+    return total / math.log(max(height * width, 2))
+
+
+def pooled_logits(logits: Tensor, *, temperature: float) -> Tensor:
+    """Pool attention logits into label logits: (1/τ)(logsumexp_hw τ z_l − log HW).
+
+    A smooth maximum whose gradient with respect to z_l is the map of Eq. 4.
+
+    Args:
+        logits: Attention logits z, (B, L, H, W).
+        temperature: Sharpness τ > 0 of Eq. 4.
+
+    Returns:
+        Label logits, (B, L).
+    """
+    _, _, height, width = check_maps(logits, name="logits")
+    pooled = (at_least_single(logits) * temperature).flatten(2).logsumexp(dim=-1)
+    return (pooled - math.log(height * width)) / temperature
 
 
 def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ldstyle.functional._blend import BlendAffine, PoolShifted, densities
-from ldstyle.functional._checks import check_attn, check_maps, check_shape
+from ldstyle.functional._blend import BlendAffine, PoolShifted, densities, parts
+from ldstyle.functional._checks import check_attn, check_feats, check_maps, check_shape
 from ldstyle.functional._precision import at_least_single
 from ldstyle.nouns import Moments
 
@@ -102,3 +102,25 @@ def recompose(
     with torch.autocast(feats.device.type, enabled=False):
         mixed: Tensor = BlendAffine.apply(feats, attn, gain.to(feats.dtype), shift.to(feats.dtype), background)
         return mixed
+
+
+def relative_change(before: Tensor, after: Tensor) -> Tensor:
+    """Measure the strength of an augmentation: ‖F̂ − F‖ / ‖F − mean F‖ with the mean of each channel.
+
+    Args:
+        before: Feature map F, (B, C, H, W).
+        after: Restyled map F̂, (B, C, H, W).
+
+    Returns:
+        Ratio of each sample, (B,), without gradient; 0 for a constant map.
+    """
+    check_feats(before)
+    check_shape(after, tuple(before.shape), name="after", meaning="that of `before`")
+    ratios = []
+    with torch.no_grad(), torch.autocast(before.device.type, enabled=False):
+        for part in parts(len(before)):
+            old, new = at_least_single(before[part]).flatten(2), at_least_single(after[part]).flatten(2)
+            spread = old.var(dim=2, correction=0).sum(dim=1) * old.shape[2]
+            change = (new - old).square_().sum(dim=(1, 2))
+            ratios.append(torch.where(spread > 0, change / torch.where(spread > 0, spread, 1.0), 0.0).sqrt())
+    return torch.cat(ratios)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from ldstyle.functional._blend import parts
 from ldstyle.functional._checks import check_feats, check_partner, check_shape
 from ldstyle.functional._precision import at_least_single
 from ldstyle.functional.matching import match_values
+from ldstyle.functional.sorting import stable_order
 from ldstyle.nouns import Moments
 
 
@@ -60,8 +64,11 @@ def mixstyle(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     """Mix the sorted values of each channel with the partner's (EFDMix; Eq. 10 over the whole map).
 
+    The gradient is the published one: it passes straight through the sample's own values and, by 1 − λ, to the
+    partner's value of the same rank.
+
     Args:
-        feats: Feature map, (B, C, H, W); the gradient passes straight through.
+        feats: Feature map, (B, C, H, W).
         partner: Partner of each sample, (B,) int64.
         lam: Coefficient λ of the sample's own values, (B,).
 
@@ -71,20 +78,44 @@ def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     batch, _, _, _ = check_feats(feats)
     check_partner(partner, batch)
     check_shape(lam, (batch,), name="lam", meaning="(B,)")
-    flat = feats.detach().flatten(2)  # (B, C, HW)
-    share = (1 - lam).to(feats.device, non_blocking=True)
-    rows = torch.arange(batch, device=feats.device)
-    partner = partner.to(feats.device, non_blocking=True)
-    change = torch.empty_like(flat, memory_format=torch.contiguous_format)
-    for part in rows.split(max(1, batch // 8)):  # keeps the sort's working memory below one map
-        change[part] = match_values(flat[part], flat[partner[part]], share[part])
-    return feats + change.view(feats.shape)
+    share = (1 - lam).to(feats.device, feats.dtype, non_blocking=True)
+    mixed: Tensor = _MatchWhole.apply(feats, partner.to(feats.device, non_blocking=True), share)
+    return mixed
+
+
+class _MatchWhole(torch.autograd.Function):
+    """F_i + (1 − λ_i)(values of F_j in the rank order of F_i − F_i), differentiable in F_i and F_j.
+
+    Orders are computed anew in the backward pass, in parts of the batch: kept, they would take four maps.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, feats: Tensor, partner: Tensor, share: Tensor) -> Tensor:
+        ctx.save_for_backward(feats, partner, share)
+        flat = feats.detach().flatten(2)  # (B, C, HW)
+        change = torch.empty_like(flat, memory_format=torch.contiguous_format)
+        for part in parts(len(flat)):
+            change[part] = match_values(flat[part], flat[partner[part]], share[part])
+        return feats + change.view(feats.shape)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        feats, partner, share = ctx.saved_tensors
+        flat, slopes = feats.detach().flatten(2), grad.flatten(2)
+        result = slopes.clone(memory_format=torch.contiguous_format)
+        for part in parts(len(flat)):
+            own, theirs = stable_order(flat[part]), stable_order(flat[partner[part]])
+            ranked = slopes[part].gather(-1, own) * share[part, None, None]
+            result.index_add_(0, partner[part], torch.empty_like(ranked).scatter_(-1, theirs, ranked))
+        return result.view(grad.shape), None, None
 
 
 def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) -> Tensor:
     """Perturb global moments along the batch covariance of the statistics (CSU as published).
 
-    With Σ = Xᵀ X / B the covariance of the centred statistics X (B, C): μ̃ = μ + f · ξ Σ^½, and σ̃ likewise.
+    With Σ = Xᵀ X / B the covariance of the centred statistics X (B, C): μ̃ = μ + f · ξ Σ^½, and σ̃ likewise. As
+    published, the gradient passes through the covariance too.
 
     Args:
         feats: Feature map, (B, C, H, W).
@@ -102,7 +133,7 @@ def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) ->
     moved = []
     for value, noise, name in ((own.mean, noise_mean, "noise_mean"), (own.std, noise_std, "noise_std")):
         check_shape(noise, (batch, channels), name=name, meaning="(B, C)")
-        spread = _covariance_root_product(noise.to(own.mean), value[:, 0].detach())
+        spread = _covariance_root_product(noise.to(own.mean), value[:, 0])
         moved.append(value + (scale * spread)[:, None])
     return restyle(feats, own, Moments(*moved))
 
@@ -138,10 +169,35 @@ def _covariance_root_product(noise: Tensor, statistics: Tensor) -> Tensor:
     """
     centred = (statistics - statistics.mean(dim=0)) / statistics.shape[0] ** 0.5
     wide = centred.double()
-    values, vectors = torch.linalg.eigh(wide @ wide.T)
-    # Directions the batch does not span (at least one, the mean) have eigenvalues of rounding size.
-    spanned = values > values[-1] * 1e-10
-    inverse_root = torch.where(spanned, values, 1.0).rsqrt() * spanned
-    middle = vectors * inverse_root @ vectors.T
+    middle: Tensor = _InverseRoot.apply(wide @ wide.T)
     product: Tensor = noise.double() @ wide.T @ middle @ wide
     return product.to(noise.dtype)
+
+
+class _InverseRoot(torch.autograd.Function):
+    """G^-½ of a Gram matrix G = XXᵀ, zero in the directions that X does not span.
+
+    The gradient is the divided difference of λ^-½, which needs no distinct eigenvalues, unlike that of `eigh`. Its
+    entries outside the span are left out: behind Xᵀ · X they have no effect.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gram: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(gram)
+        # Directions the batch does not span (at least one, the mean) have eigenvalues of rounding size.
+        spanned = values > values[-1] * 1e-10
+        inverse_root = torch.where(spanned, values, 1.0).rsqrt() * spanned
+        ctx.save_for_backward(vectors, inverse_root)
+        root: Tensor = vectors * inverse_root @ vectors.T
+        return root
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        vectors, inverse_root = ctx.saved_tensors
+        # −1 / (√λ_i √λ_j (√λ_i + √λ_j)), written with p = λ^-½ so that p = 0 gives 0.
+        product = inverse_root[:, None] * inverse_root[None]
+        total = inverse_root[:, None] + inverse_root[None]
+        slopes = -product.square() / torch.where(total > 0, total, 1.0)
+        result: Tensor = vectors @ (vectors.T @ grad @ vectors * slopes) @ vectors.T
+        return result

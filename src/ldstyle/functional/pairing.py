@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ldstyle.functional._checks import check_partner, check_present, check_shape
 
 
-def match_partners(present: Tensor, domain: Tensor, priority: Tensor, *, original: Tensor | None = None) -> Tensor:
+def match_partners(
+    present: Tensor,
+    domain: Tensor,
+    priority: Tensor,
+    *,
+    original: Tensor | None = None,
+    choice: Literal["most-shared", "rarest"] = "most-shared",
+) -> Tensor:
     """Pair each sample with one of another domain that shares a label, greedily (Eq. 7).
 
-    Samples choose in order of fewest candidates; among unused candidates the one sharing most labels wins, ties go by
-    ``priority``. A candidate is used again only when none is unused. Runs on the host: labels and domains are known
-    when a batch is put together.
+    Samples choose in order of fewest candidates; among unused candidates the one sharing most labels wins, or with
+    ``choice="rarest"`` first the one that shares the rarest label of the batch. Ties go by ``priority``. A candidate is
+    used again only when none is unused. Runs on the host: labels and domains are known when a batch is assembled.
 
     Args:
         present: Label presence, (B, L) bool.
         domain: Domain number, (B,) int64.
         priority: Distinct numbers that break ties, the lowest first, (B,).
         original: Number of the image a sample was made from, (B,); samples of one original are never paired.
+        choice: Candidate that wins, ``most-shared`` or ``rarest``.
 
     Returns:
         Partner of each sample, (B,) int64, on the device of ``present``. A sample without an admissible partner is
@@ -41,7 +52,8 @@ def match_partners(present: Tensor, domain: Tensor, priority: Tensor, *, origina
         source = original.cpu().numpy()
         allowed &= source[:, None] != source[None, :]
     # One score orders candidates by shared labels first, then by priority.
-    score = np.where(allowed, shared * batch - rank[None, :], -batch)
+    wanted = shared if choice == "most-shared" else shared + (labels.shape[1] + 1) * _rarity(labels)
+    score = np.where(allowed, wanted * batch - rank[None, :], -batch)
     candidates = allowed.sum(axis=1)
     partner = np.arange(batch)
     unused = np.ones(batch, dtype=bool)
@@ -49,12 +61,21 @@ def match_partners(present: Tensor, domain: Tensor, priority: Tensor, *, origina
         if candidates[sample] == 0:
             continue
         free = np.where(unused, score[sample], -batch)
-        choice = int(free.argmax())
-        if free[choice] == -batch:
-            choice = int(score[sample].argmax())
-        partner[sample] = choice
-        unused[choice] = False
+        chosen = int(free.argmax())
+        if free[chosen] == -batch:
+            chosen = int(score[sample].argmax())
+        partner[sample] = chosen
+        unused[chosen] = False
     return torch.from_numpy(partner).to(present.device)
+
+
+def _rarity(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how rare the rarest label is that each pair of samples shares, (B, B): 0 for none, larger is rarer."""
+    rarity = np.empty(labels.shape[1], dtype=np.int64)
+    rarity[np.argsort(-labels.sum(axis=0), kind="stable")] = np.arange(1, labels.shape[1] + 1)
+    own: NDArray[np.int64] = labels * rarity
+    shared: NDArray[np.int64] = np.minimum(own[:, None], own[None]).max(axis=-1, initial=0)
+    return shared
 
 
 def effective_lambda(lam: Tensor, present: Tensor, partner: Tensor) -> Tensor:

@@ -64,11 +64,12 @@ def objective(
     """Add the weighted diversity loss to the mean binary cross-entropy: BCE + w_div · L_div (Eq. 13).
 
     Args:
-        output: What the styled network returned.
+        output: Output of the styled network.
         present: Label presence, (B, L) bool.
         diversity_weight: Weight w_div of the diversity loss.
         known: True where the label is annotated, (B, L) bool; unknown labels take no part. ``None`` means all are.
-        grounding_weight: Weight of the cross-entropy of the evidence under learned attention, where there is any.
+        grounding_weight: Weight of the losses that ground learned attention, where there are any: ``output.grounding``
+            and the cross-entropy of ``output.evidence``.
 
     Returns:
         Scalar loss.
@@ -85,6 +86,8 @@ def objective(
         everywhere = None if known is None else known.repeat(points, 1)
         grounding = _cross_entropy(output.evidence.flatten(0, 1), present.repeat(points, 1), everywhere)
         loss = loss + grounding_weight * grounding
+    if grounding_weight != 0 and output.grounding is not None:
+        loss = loss + grounding_weight * output.grounding
     return loss
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ldstyle.functional import class_activation_maps
+from ldstyle.functional import class_activation_maps, resize_maps
 from ldstyle.nn.gradcam_bank import GradCamBank
 from ldstyle.nn.head import Head, LinearHead, OpaqueHead
 from ldstyle.nn.layout import as_maps, from_maps, logits_of
@@ -17,6 +18,8 @@ from ldstyle.nn.probe import undisturbed
 
 CORRECT = 0.5
 """A present label counts as found when its probability reaches this."""
+
+_FLIPS: tuple[tuple[int, ...], ...] = ((), (-1,), (-2,), (-2, -1))
 
 
 def activation_maps(backbone: nn.Module, head: Head, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,8 +69,45 @@ def capture(backbone: nn.Module, head: Head, images: Tensor) -> Iterator[list[Te
         handle.remove()
 
 
+def averaged_maps(
+    backbone: nn.Module, head: Head, images: Tensor, *, flips: bool = False, scales: Sequence[float] = (1.0,)
+) -> tuple[Tensor, Tensor]:
+    """Average raw maps and logits over views of the images: their four flips, several sizes, or both.
+
+    Args:
+        backbone: Network, in the mode it should run in.
+        head: How its classifier hangs on the last map.
+        images: Images, (B, 3, H, W).
+        flips: Whether to take all four flips.
+        scales: Factors of the image size. Maps of several are resized to the largest.
+
+    Returns:
+        Raw maps (B, L, h, w) and logits (B, L), both without gradient.
+    """
+    views = [dims for dims in _FLIPS if flips or not dims]
+    largest, total, logits = None, torch.zeros(()), torch.zeros(())
+    for scale in sorted(scales, reverse=True):  # the largest first, whose maps set the size
+        scaled = images
+        if scale != 1:
+            size = [max(1, round(side * scale)) for side in images.shape[2:]]
+            scaled = F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
+        for dims in views:
+            maps, scores = activation_maps(backbone, head, scaled.flip(dims) if dims else scaled)
+            maps = maps.flip(dims) if dims else maps
+            largest = largest or (maps.shape[2], maps.shape[3])
+            total, logits = total.to(maps) + resize_maps(maps, largest), logits.to(scores) + scores
+    count = len(views) * len(scales)
+    return total / count, logits / count
+
+
 def refresh_bank(
-    backbone: nn.Module, head: Head, bank: GradCamBank, batches: Iterable[tuple[Tensor, Tensor, Tensor]]
+    backbone: nn.Module,
+    head: Head,
+    bank: GradCamBank,
+    batches: Iterable[tuple[Tensor, Tensor, Tensor]],
+    *,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
 ) -> None:
     """Rebuild the map bank in one pass over un-augmented training images.
 
@@ -77,12 +117,14 @@ def refresh_bank(
         head: How its classifier hangs on the last map.
         bank: Bank to fill; an entry is kept only if its label is present and predicted.
         batches: Images (B, 3, H, W), label presence (B, L) bool and sample numbers (B,).
+        flips: Whether to average over the four flips of each image.
+        scales: Factors of the image size to average over.
     """
     device = next((parameter.device.type for parameter in backbone.parameters()), "cpu")
     precision = torch.autocast(device, torch.get_autocast_dtype(device), enabled=torch.is_autocast_enabled(device))
     with undisturbed(backbone), precision:
         for images, present, index in batches:
-            maps, logits = activation_maps(backbone, head, images)
+            maps, logits = averaged_maps(backbone, head, images, flips=flips, scales=scales)
             bank.store(index, maps, predicted(logits, present))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldstyle.functional import flip_maps, resize_maps, unit_mass
+from ldstyle.functional import flip_maps, resize_maps, threshold_maps, unit_mass
 from ldstyle.nouns import Gather
 
 
@@ -19,16 +19,20 @@ class CachedMaps:
     Attributes:
         maps: float16 maps as stored, flipped like their images, (B, L, h, w).
         usable: Where there is an entry, (B, L) bool, on the host.
+        threshold: Fraction of a map's maximum below which its values are removed.
     """
 
     maps: Tensor
     usable: Tensor
+    threshold: float = 0.0
 
     def at(self, feats: Tensor) -> Tensor:
-        """Return unit-mass maps on the places and the device of a feature map, (B, L, H, W); zero where unusable."""
+        """Return unit-mass maps on the locations and device of a feature map, (B, L, H, W); zero where unusable."""
         size = (feats.shape[2], feats.shape[3])
         maps = resize_maps(self.maps.to(feats.device, non_blocking=True).float(), size)
-        return unit_mass(maps, self.usable.to(feats.device, non_blocking=True))
+        return unit_mass(
+            threshold_maps(maps, threshold=self.threshold), self.usable.to(feats.device, non_blocking=True)
+        )
 
 
 class GradCamBank(nn.Module):
@@ -37,10 +41,13 @@ class GradCamBank(nn.Module):
     Args:
         num_samples: Number of training samples; `index` runs from 0 below it.
         num_labels: Number of labels L.
+        threshold: Fraction of a map's maximum below which its values are removed on use.
+        saved: Whether entries are part of a checkpoint; off for maps that are filled in again before training resumes.
     """
 
-    def __init__(self, num_samples: int, num_labels: int) -> None:
+    def __init__(self, num_samples: int, num_labels: int, *, threshold: float = 0.0, saved: bool = True) -> None:
         super().__init__()
+        self.threshold, self.saved = threshold, saved
         if num_samples < 1:
             raise ValueError(f"`num_samples` must be at least 1; got {num_samples}.")
         self.num_samples, self.num_labels = num_samples, num_labels
@@ -96,7 +103,8 @@ class GradCamBank(nn.Module):
         """
         index = self.checked(index)
         maps = self._maps[index]
-        return CachedMaps(maps if flips is None else flip_maps(maps, flips.cpu()), self._valid[index] & present)
+        maps = maps if flips is None else flip_maps(maps, flips.cpu())
+        return CachedMaps(maps, self._valid[index] & present, self.threshold)
 
     def checked(self, index: Tensor | None) -> Tensor:
         """Return sample numbers (B,) on the host, or say why they have no entry in this bank."""
@@ -117,11 +125,15 @@ class GradCamBank(nn.Module):
         self._valid.zero_()
 
     def get_extra_state(self) -> dict[str, Tensor]:
-        """Return all entries, for resuming."""
+        """Return all entries, for resuming; nothing where they are not part of a checkpoint."""
+        if not self.saved:
+            return {}
         return {"maps": self._maps.clone(), "valid": self._valid.clone()}
 
     def set_extra_state(self, state: Any) -> None:
         """Continue with the entries of a checkpoint."""
+        if not self.saved:
+            return
         if state["valid"].shape != self._valid.shape:
             raise ValueError(
                 f"The stored map bank has shape {tuple(state['valid'].shape)} (samples, labels); this one has "

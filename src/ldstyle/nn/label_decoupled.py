@@ -14,7 +14,10 @@ from ldstyle.config import (
     GradCamConfig,
     LabelDecoupledConfig,
     LLAMConfig,
+    MasksConfig,
     MixStyleConfig,
+    ProbeConfig,
+    StoredAttention,
     UniformConfig,
     background_share,
 )
@@ -22,11 +25,14 @@ from ldstyle.functional import (
     attention_diversity,
     blend_pathways,
     effective_lambda,
+    effective_locations,
     label_moments,
     mix_moments,
     mix_topk_values,
     perturb_moments,
+    pooled_logits,
     recompose,
+    relative_change,
     warmup_weight,
 )
 from ldstyle.functional.decomposition import pool_regions
@@ -68,7 +74,10 @@ class Styled(NamedTuple):
         attn: The attention in use.
         diversity: Its diversity (Eq. 5).
         clamped: Number of clamped gains.
-        evidence: Label logits from the features under learned attention, (B, L), where it is grounded.
+        logits: Logits of learned attention, (B, L, H, W), where a loss grounds it by class activation maps.
+        evidence: Label logits pooled from them, (B, L), where a loss grounds it by these.
+        locations: Median over present labels of the effective locations, as a fraction of the map; NaN without any.
+        change: Relative feature change of each sample, (B,), where the module fired.
         restyled: Labels that the per-label path gave another style, (B, L) bool on the host; ``None`` where it did not
             run.
     """
@@ -77,8 +86,11 @@ class Styled(NamedTuple):
     attn: Tensor | None = None
     diversity: Tensor | None = None
     clamped: Tensor | None = None
+    logits: Tensor | None = None
     evidence: Tensor | None = None
     restyled: Tensor | None = None
+    locations: Tensor | None = None
+    change: Tensor | None = None
 
 
 class Region(NamedTuple):
@@ -87,10 +99,12 @@ class Region(NamedTuple):
     Attributes:
         attn: Unit-mass attention, (B, L, H, W); all-zero where a label is absent or has no map.
         usable: True where a present label has a map, (B, L) bool on the host. ``None`` means that all have.
+        logits: Attention logits, (B, L, H, W), where a loss grounds learned attention.
     """
 
     attn: Tensor
     usable: Tensor | None
+    logits: Tensor | None = None
 
 
 class LabelDecoupledStyle(nn.Module):
@@ -107,8 +121,13 @@ class LabelDecoupledStyle(nn.Module):
         self.config = config
         self.llam: LLAM | None = None
         if isinstance(config.attention, LLAMConfig):
-            grounded = config.attention.grounding_weight > 0
-            self.llam = LLAM(channels, num_labels, temperature=config.attention.temperature, grounded=grounded)
+            self.llam = LLAM(
+                channels,
+                num_labels,
+                temperature=config.attention.temperature,
+                input_norm=config.attention.input_norm,
+                input_gradient=config.attention.input_gradient,
+            )
         self.bank = StyleBank(num_labels, channels, size=config.bank_size) if config.bank_size else None
 
     def forward(
@@ -131,13 +150,9 @@ class LabelDecoupledStyle(nn.Module):
         if self.llam is None and draws is None:
             return Styled(feats)
         region = self._attend(feats, batch, cached)
-        attn = None if region is None else region.attn.detach()
-        diversity = evidence = None
-        if self.llam is not None and region is not None:
-            diversity = attention_diversity(region.attn, batch.present.to(feats.device, non_blocking=True))
-            evidence = None if self.llam.classify is None else self.llam.evidence(feats)
+        styled = Styled(feats) if region is None else self._observe(feats, region, batch)
         if draws is None:
-            return Styled(feats, attn, diversity, evidence=evidence)
+            return styled
         share = self._local_share(batch.epoch, region)
         clamped = restyled = None
         if share > 0 and region is not None:
@@ -146,7 +161,9 @@ class LabelDecoupledStyle(nn.Module):
             mixed = self._blend(mixed, feats, share, region, batch, draws)
         else:
             mixed = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
-        return Styled(mixed, attn, diversity, clamped, evidence, restyled)
+        return styled._replace(
+            feats=mixed, clamped=clamped, restyled=restyled, change=relative_change(feats, mixed)
+        )
 
     def restyle(self, feats: Tensor, region: Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
         """Restyle each label's region: the per-label path, which a subclass with an operator of its own overrides.
@@ -171,7 +188,7 @@ class LabelDecoupledStyle(nn.Module):
                 whole = batch.present if constant else _whole(region, batch, lam)
                 mixed = mix_topk_values(
                     feats,
-                    _with_uniform(region, whole),
+                    self._blending(_with_uniform(region, whole)),
                     batch.partner,
                     lam,
                     top_ratio=top_ratio,
@@ -192,6 +209,7 @@ class LabelDecoupledStyle(nn.Module):
         ratio = new.std.detach() / old.std.detach()
         beyond = (ratio > self.config.max_gain) | (ratio * self.config.max_gain < 1)
         clamped = (beyond & batch.present.to(feats.device, non_blocking=True)[:, :, None]).sum()
+        attn = self._blending(attn)
         return recompose(feats, attn, old, new, background=background, max_gain=self.config.max_gain), clamped
 
     def extra_repr(self) -> str:
@@ -201,21 +219,47 @@ class LabelDecoupledStyle(nn.Module):
 
     def _attend(self, feats: Tensor, batch: Batch, cached: CachedMaps | None) -> Region | None:
         present = batch.present.to(feats.device, non_blocking=True)
-        match self.config.attention:
-            case LLAMConfig():
-                assert self.llam is not None
-                return Region(self.llam(feats, present), None)
-            case GradCamConfig():
-                return None if cached is None else Region(cached.at(feats), cached.usable)
-            case UniformConfig():
-                height, width = feats.shape[2:]
-                uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device)
-                return Region(uniform * present[:, :, None, None], None)
+        if self.llam is not None:
+            logits = self.llam.logits(feats)
+            attention = self.config.attention
+            grounded = isinstance(attention, LLAMConfig) and attention.grounding != "none"
+            return Region(self.llam.attend(logits, present), None, logits if grounded else None)
+        if isinstance(self.config.attention, StoredAttention):
+            return None if cached is None else Region(cached.at(feats), cached.usable)
+        height, width = feats.shape[2:]
+        uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device)
+        return Region(uniform * present[:, :, None, None], None)
+
+    def _observe(self, feats: Tensor, region: Region, batch: Batch) -> Styled:
+        """Return the losses and the figures of the attention in use, with the features unchanged."""
+        attention, present = self.config.attention, batch.present.to(feats.device, non_blocking=True)
+        attn = region.attn.detach()
+        if isinstance(attention, UniformConfig):
+            return Styled(feats, attn)
+        locations = effective_locations(attn) / (attn.shape[2] * attn.shape[3])
+        styled = Styled(feats, attn, locations=torch.where(locations > 0, locations, torch.nan).nanmedian())
+        if not isinstance(attention, LLAMConfig):
+            return styled
+        styled = styled._replace(diversity=attention_diversity(region.attn, present))
+        if region.logits is None:
+            return styled
+        if attention.grounding == "lse":
+            return styled._replace(evidence=pooled_logits(region.logits, temperature=attention.temperature))
+        return styled._replace(logits=region.logits)
+
+    def _blending(self, attn: Tensor) -> Tensor:
+        """Return the maps for Eq. 3, detached where they are not to learn from it."""
+        attention = self.config.attention
+        return attn.detach() if isinstance(attention, LLAMConfig) and not attention.blend_gradient else attn
 
     def _local_share(self, epoch: int, region: Region | None) -> float:
-        if isinstance(self.config.attention, GradCamConfig):
-            return 0.0 if region is None else 1.0
-        return warmup_weight(epoch, self.config.warmup_epochs)
+        match self.config.attention:
+            case GradCamConfig() | ProbeConfig() | MasksConfig():
+                return 0.0 if region is None else 1.0
+            case UniformConfig(switch="step"):
+                return float(epoch > self.config.warmup_epochs)
+            case _:
+                return warmup_weight(epoch, self.config.warmup_epochs)
 
     def _restyled(self, region: Region, batch: Batch) -> Tensor:
         """Mark the labels that get a partner's or the bank's style or a perturbed one, (B, L) bool on the host."""
@@ -236,7 +280,7 @@ class LabelDecoupledStyle(nn.Module):
         if share < 1:
             global_ = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
             return blend_pathways(mixed, global_, share)
-        if isinstance(self.config.attention, GradCamConfig) and region.usable is not None:
+        if isinstance(self.config.attention, StoredAttention) and region.usable is not None:
             lost = (batch.present.any(dim=1) & ~region.usable.any(dim=1)).nonzero()[:, 0]
             if len(lost):
                 global_ = self._global_rows(feats, lost, batch, draws)
@@ -290,7 +334,7 @@ class LabelDecoupledStyle(nn.Module):
 def _whole(region: Region, batch: Batch, lam: Tensor) -> Tensor | None:
     """Mark labels that match whole maps because either side of the pair has no map of its own, (B, L) bool.
 
-    ``None`` if there is none, so that statistics of whole maps are not computed in vain.
+    ``None`` if there is none, so that statistics of whole maps are not computed unnecessarily.
     """
     if region.usable is None:
         return None

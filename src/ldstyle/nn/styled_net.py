@@ -10,8 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldstyle.config import GlobalConfig, GradCamConfig, LabelDecoupledConfig, StyleConfig
-from ldstyle.functional import match_partners
+from ldstyle.config import (
+    GlobalConfig,
+    GradCamConfig,
+    LabelDecoupledConfig,
+    LLAMConfig,
+    MasksConfig,
+    ProbeConfig,
+    StoredAttention,
+    StyleConfig,
+)
+from ldstyle.functional import attention_cross_entropy, match_partners, relative_change, resize_maps, unit_mass
 from ldstyle.nn.activation_maps import capture, linear_maps, predicted, refresh_bank
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style
 from ldstyle.nn.global_style import GlobalStyle
@@ -52,13 +61,16 @@ def attach(
     points = resolve_points(backbone, stages, image_size=image_size)
     if not points:
         raise ValueError("`stages` must name at least one insertion point; got none. See insertion_points(backbone).")
-    cached = isinstance(style, LabelDecoupledConfig) and isinstance(style.attention, GradCamConfig)
-    if not cached:
-        return StyledNet(backbone, style, points, num_labels=num_labels, seed=seed)
-    if num_samples is None:
-        raise ValueError("`num_samples` must be given for cached attention; got None. Use the training set's length.")
-    head = analyse_head(backbone, image_size=image_size)
-    cams = GradCamBank(num_samples, num_labels)
+    attention = style.attention if isinstance(style, LabelDecoupledConfig) else None
+    cams = head = None
+    if isinstance(attention, StoredAttention):
+        if num_samples is None:
+            raise ValueError(
+                "`num_samples` must be given for cached attention; got None. Use the training set's length."
+            )
+        cams = _bank(attention, num_samples, num_labels)
+    if isinstance(attention, GradCamConfig) or _grounded_by_maps(attention):
+        head = analyse_head(backbone, image_size=image_size)
     return StyledNet(backbone, style, points, num_labels=num_labels, seed=seed, cams=cams, head=head)
 
 
@@ -76,7 +88,7 @@ class StyledNet(nn.Module):
         num_labels: Number of labels L.
         seed: Seed of the network's own random streams.
         cams: Bank of cached maps, for cached attention.
-        head: How the classifier hangs on the last map, for cached attention.
+        head: How the classifier hangs on the last map, for class activation maps.
     """
 
     def __init__(
@@ -97,11 +109,14 @@ class StyledNet(nn.Module):
         self.rank, self.world = 0, 1
         self.styles = nn.ModuleList(_build(style, point, num_labels) for point in points)
         self.cams, self.head = cams, head
-        self._online = isinstance(style, LabelDecoupledConfig) and getattr(style.attention, "refresh", "") == "online"
-        if self._online and not isinstance(head, LinearHead):
+        attention = style.attention if isinstance(style, LabelDecoupledConfig) else None
+        self._online = isinstance(attention, GradCamConfig) and attention.refresh == "online"
+        self._grounded = _grounded_by_maps(attention)
+        if (self._online or self._grounded) and not isinstance(head, LinearHead):
+            setting, way_out = ("refresh = 'online'", "'sweep'") if self._online else ("grounding = 'cam'", "'lse'")
             raise ValueError(
-                "attention.refresh = 'online' needs a backbone with average pooling and one linear layer as its head, "
-                f"whose maps cost no backward pass; {type(backbone).__name__} has another. Use 'sweep'."
+                f"attention.{setting} needs a backbone with average pooling and one linear layer as its head, whose "
+                f"maps cost no backward pass; {type(backbone).__name__} has another. Use {way_out}."
             )
 
     def forward(self, images: Tensor, context: StyleContext | None = None) -> Any:
@@ -160,9 +175,12 @@ class StyledNet(nn.Module):
 
     def refresh(self, batches: Iterable[tuple[Tensor, Tensor, Tensor]]) -> None:
         """Rebuild the cached maps from (images, present, index) batches of the un-augmented training set."""
-        if self.cams is None or self.head is None:
-            raise ValueError(f"Only cached attention has maps to rebuild; this network's style is {self.style}.")
-        refresh_bank(self.backbone, self.head, self.cams, batches)
+        attention = self.style.attention if isinstance(self.style, LabelDecoupledConfig) else None
+        if self.cams is None or self.head is None or not isinstance(attention, GradCamConfig):
+            raise ValueError(f"Only Grad-CAM attention has maps to rebuild; this network's style is {self.style}.")
+        refresh_bank(
+            self.backbone, self.head, self.cams, batches, flips=attention.average_flips, scales=attention.scales
+        )
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Return the state of the random streams, for resuming."""
@@ -209,9 +227,9 @@ class StyledNet(nn.Module):
                 return replace(batch, partner=partner, global_partner=partner)
             case GlobalConfig():
                 return replace(batch, global_partner=random.argsort())
-            case LabelDecoupledConfig(label_matched=label_matched):
+            case LabelDecoupledConfig(label_matched=label_matched, partner_choice=choice):
                 labels = batch.present if label_matched else anything
-                partner = match_partners(labels, batch.domain, matched, original=original)
+                partner = match_partners(labels, batch.domain, matched, original=original, choice=choice)
                 return replace(batch, partner=partner, global_partner=random.argsort())
 
     def _cached(self, batch: Batch, context: StyleContext) -> CachedMaps | None:
@@ -236,20 +254,39 @@ class StyledNet(nn.Module):
             for point, module in zip(self.points, self.styles, strict=True):
                 hook = _hook(module, point, size, batch, drawn, cached, passed)
                 stack.callback(self.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
-            quiet = self._online and all(draw is None for draw in draws)
-            captured = stack.enter_context(capture(self.backbone, self.head, images)) if quiet and self.head else []
+            looks = self._grounded or (self._online and all(draw is None for draw in draws))
+            captured = stack.enter_context(capture(self.backbone, self.head, images)) if looks and self.head else []
             logits = logits_of(self.backbone(images))
         if logits.shape != context.present.shape:
             raise ValueError(
                 f"The backbone must return one logit per label, {tuple(context.present.shape)}; got "
                 f"{tuple(logits.shape)}. Build it with num_classes={self.num_labels}."
             )
-        if captured:
-            self._remember(captured[0], context)
         output = _collect(logits, self.points, passed, draws)
         if isinstance(self.style, LabelDecoupledConfig):
             output.diagnostics["labels_mixed"] = _mixed_fraction(batch.present, passed.values())
+        if captured and self._grounded:
+            return replace(output, grounding=self._ground(captured[0], logits, batch, passed.values()))
+        if captured:
+            self._remember(captured[0], context)
         return output
+
+    def _ground(self, feats: Tensor, logits: Tensor, batch: Batch, passed: Iterable[Styled]) -> Tensor:
+        """Compare learned attention with the class activation maps of this pass, where the label is predicted."""
+        assert isinstance(self.head, LinearHead)
+        assert isinstance(self.style, LabelDecoupledConfig)
+        assert isinstance(self.style.attention, LLAMConfig)
+        maps, keep = linear_maps(self.backbone, self.head, feats).relu(), predicted(logits.detach(), batch.present)
+        losses = []
+        for styled in passed:
+            assert styled.logits is not None
+            size = (styled.logits.shape[2], styled.logits.shape[3])
+            target = unit_mass(resize_maps(maps, size), keep)
+            found = target.flatten(2).any(dim=-1)  # a map without a positive part is left out
+            losses.append(
+                attention_cross_entropy(styled.logits, target, found, temperature=self.style.attention.temperature)
+            )
+        return torch.stack(losses).mean()
 
     def _remember(self, feats: Tensor, context: StyleContext) -> None:
         """Update cached maps from a training batch that no module has touched."""
@@ -262,6 +299,20 @@ class StyledNet(nn.Module):
             # The mean of the raw map plus the bias is the logit without the dropout of this pass.
             logits = logits + bias.detach().float()
         self.cams.store(self.cams.checked(context.index), maps, predicted(logits, context.present), context.flips)
+
+
+def _grounded_by_maps(attention: object) -> bool:
+    return isinstance(attention, LLAMConfig) and attention.grounding == "cam" and attention.grounding_weight > 0
+
+
+def _bank(attention: StoredAttention, num_samples: int, num_labels: int) -> GradCamBank:
+    match attention:
+        case GradCamConfig(threshold=threshold):
+            return GradCamBank(num_samples, num_labels, threshold=threshold)
+        case ProbeConfig(threshold=threshold):
+            return GradCamBank(num_samples, num_labels, threshold=threshold, saved=False)
+        case MasksConfig():
+            return GradCamBank(num_samples, num_labels, saved=False)  # a probe's maps are thresholded when stored
 
 
 def _build(style: StyleConfig, point: InsertionPoint, num_labels: int) -> nn.Module:
@@ -293,7 +344,10 @@ def _hook(
             clean = all(drawn[earlier] is None for earlier in passed)
             result = module(feats, replace(batch, clean=clean), draws, cached)
         else:
-            result = Styled(feats if draws is None else module(feats, batch.global_partner, draws))
+            result = Styled(feats)
+            if draws is not None:
+                mixed = module(feats, batch.global_partner, draws)
+                result = Styled(mixed, change=relative_change(feats, mixed))
         passed[point.name] = result
         return output if result.feats is feats else from_maps(result.feats, output, point)
 
@@ -326,5 +380,9 @@ def _collect(
     for point, result in zip(points, results, strict=True):
         if result.clamped is not None:
             diagnostics[f"clamped/{point.name}"] = result.clamped
+        if result.change is not None:
+            diagnostics[f"strength/{point.name}"] = result.change.mean()
+        if result.locations is not None:
+            diagnostics[f"locations/{point.name}"] = result.locations
     evidence = [result.evidence for result in results if result.evidence is not None]
     return StyledOutput(logits, diversity, attention, diagnostics, torch.stack(evidence) if evidence else None)

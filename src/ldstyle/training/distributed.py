@@ -52,7 +52,8 @@ def launch(config: RunConfig) -> Fabric:
     if config.devices > 1:
         attention = config.style.attention if isinstance(config.style, LabelDecoupledConfig) else None
         # Without its own loss term, learned attention has no part in the steps whose gate is shut.
-        idle = isinstance(attention, LLAMConfig) and attention.diversity_weight == attention.grounding_weight == 0
+        grounded = isinstance(attention, LLAMConfig) and attention.grounding != "none" and attention.grounding_weight
+        idle = isinstance(attention, LLAMConfig) and attention.diversity_weight == 0 and not grounded
         strategy = DDPStrategy(find_unused_parameters=idle)
     fabric = Fabric(
         accelerator=config.accelerator, devices=config.devices, strategy=strategy, precision=config.precision

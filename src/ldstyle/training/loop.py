@@ -37,7 +37,7 @@ from ldstyle.training.run_folder import METRICS, is_done, open_run, run_folder, 
 from ldstyle.training.setup import build_net, build_optimizer, new_state
 from ldstyle.training.sources import SourceData, open_sources
 from ldstyle.training.state import TrainingState, plain
-from ldstyle.training.step import BatchSource, StyledLoss
+from ldstyle.training.step import KNOWN, BatchSource, StyledLoss
 from ldstyle.training.stopping import selection_score
 from ldstyle.training.validation import Predictions, flat_scalars, predict
 
@@ -180,10 +180,12 @@ def _refresh_maps(
 ) -> None:
     """Rebuild the cached maps from the un-augmented training set; the processes share the work."""
     mine = Processes(fabric).share(len(data.train))
+    size = getattr(net.style.attention, "map_size", None) if isinstance(net.style, LabelDecoupledConfig) else None
+    pool = data.train if size is None else data.train_at(size)
 
     def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for start in range(0, len(mine), batch_size):
-            batch = data.train.gather(mine[start : start + batch_size])
+            batch = pool.gather(mine[start : start + batch_size])
             yield augmentation.normalise(batch.images.to(fabric.device)), batch.present, batch.index
 
     with fabric.autocast():
@@ -246,7 +248,7 @@ def _judge(
     row = {
         "epoch": state.epoch,
         "steps": state.step,
-        **{name: processes.mean(total / state.step) for name, total in state.totals.items()},
+        **_epoch_means(state, processes),
         "learning_rates": [group["lr"] for group in state.optimizer.param_groups],
         "pathway": state.pathway,
         "validation": summary,
@@ -259,6 +261,21 @@ def _judge(
     state.finished = over or state.epoch >= config.optimizer.epochs
     state.end_epoch(row)
     return row
+
+
+def _epoch_means(state: TrainingState, processes: Processes) -> dict[str, Any]:
+    """Average the sums of the epoch over its steps; what only some steps have, over those, by insertion point."""
+    means: dict[str, Any] = {}
+    for name, total in state.totals.items():
+        if name.endswith(KNOWN):
+            continue
+        if (steps := state.totals.get(f"{name}{KNOWN}")) is None:
+            means[name] = processes.mean(total / state.step)
+            continue
+        section, point = name.split("/", 1)
+        value = processes.mean(total / steps)
+        means.setdefault(section, {})[point] = value if math.isfinite(value) else None
+    return means
 
 
 def _require_finite(state: TrainingState, folder: Path) -> None:

@@ -42,6 +42,8 @@ CHOICES: dict[str, dict[str, type]] = {
     "style.attention": {
         "llam": styles.LLAMConfig,
         "gradcam": styles.GradCamConfig,
+        "probe": styles.ProbeConfig,
+        "masks": styles.MasksConfig,
         "uniform": styles.UniformConfig,
     },
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +25,14 @@ class SourceData:
         train: Training samples of all sources, and of the pseudo-domain if there is one.
         validation: Validation samples of the sources.
         test: Test samples of the sources; opened at the end.
+        train_at: Returns the training samples at another image side in pixels.
     """
 
     splits: tuple[Split, ...]
     train: Pool
     validation: Pool
     test: Pool
+    train_at: Callable[[int], Pool]
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -62,9 +65,11 @@ def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = N
     splits = tuple(split_domain(table, seed=seed) for table in tables)
     cache_dir = Path(config.cache_dir).expanduser()
 
-    def pool(part: str, pseudo_seed: int | None = None) -> Pool:
+    def pool(part: str, size: int = config.size, pseudo_seed: int | None = None) -> Pool:
         rows = [getattr(split, part) for split in splits]
-        return Pool(tables, rows, size=config.size, cache_dir=cache_dir, pseudo_seed=pseudo_seed, progress=progress)
+        return Pool(tables, rows, size=size, cache_dir=cache_dir, pseudo_seed=pseudo_seed, progress=progress)
 
-    train = pool("train", seed if config.pseudo_domain else None)
-    return SourceData(splits, train, pool("validation"), pool("test"))
+    def train_at(size: int) -> Pool:
+        return pool("train", size, seed if config.pseudo_domain else None)
+
+    return SourceData(splits, train_at(config.size), pool("validation"), pool("test"), train_at)

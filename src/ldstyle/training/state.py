@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ldstyle.config import GlobalConfig, GradCamConfig, LabelDecoupledConfig
+from ldstyle.config import GlobalConfig, LabelDecoupledConfig, StoredAttention, UniformConfig
 from ldstyle.data.sampler import BatchSampler
 from ldstyle.functional import warmup_weight
 from ldstyle.nn import StyledNet
@@ -198,10 +198,12 @@ def pathway_share(net: nn.Module, epoch: int) -> float | None:
     match net.style if isinstance(net, StyledNet) else None:
         case LabelDecoupledConfig(gate_prob=0):
             return None
-        case LabelDecoupledConfig(attention=GradCamConfig(), warmup_epochs=warmup):
+        case LabelDecoupledConfig(attention=attention, warmup_epochs=warmup) if isinstance(attention, StoredAttention):
             assert isinstance(net, StyledNet)
             assert net.cams is not None
             return float(epoch > warmup and net.cams.ready)
+        case LabelDecoupledConfig(attention=UniformConfig(switch="step"), warmup_epochs=warmup):
+            return float(epoch > warmup)
         case LabelDecoupledConfig(warmup_epochs=warmup):
             return warmup_weight(epoch, warmup)
         case GlobalConfig() | None:

@@ -17,6 +17,9 @@ from ldstyle.nn.layout import logits_of
 from ldstyle.nouns import StyleContext, StyledOutput
 from ldstyle.training.distributed import OnHost, Processes
 
+KNOWN = "#"
+"""Ending of the scalar that counts the steps in which another is known."""
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -45,7 +48,8 @@ class StyledLoss(nn.Module):
         if isinstance(net, StyledNet) and isinstance(net.style, LabelDecoupledConfig):
             attention = net.style.attention
             if isinstance(attention, LLAMConfig):
-                self.diversity_weight, self.grounding_weight = attention.diversity_weight, attention.grounding_weight
+                self.diversity_weight = attention.diversity_weight
+                self.grounding_weight = 0.0 if attention.grounding == "none" else attention.grounding_weight
 
     def forward(self, images: Tensor, truth: OnHost[Truth]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss (Eq. 13) and the scalars to log, for augmented images (B, 3, S, S)."""
@@ -68,9 +72,16 @@ class StyledLoss(nn.Module):
 def _scalars(output: StyledOutput, *, learned: bool) -> dict[str, Tensor]:
     scalars = {"diversity": output.diversity.detach()} if learned else {}
     scalars |= {name: output.diagnostics[name] for name in ("fired", "labels_mixed") if name in output.diagnostics}
+    if output.grounding is not None:
+        scalars["grounding"] = output.grounding.detach()
     clamped = [count for name, count in output.diagnostics.items() if name.startswith("clamped")]
     # Steps without a count add nothing; the key is there from the first count on.
-    return scalars | ({"clamped": torch.stack(clamped).sum()} if clamped else {})
+    scalars |= {"clamped": torch.stack(clamped).sum()} if clamped else {}
+    for name, value in output.diagnostics.items():
+        if name.startswith(("strength/", "locations/")):
+            # Known in some steps only, so that the mean over the epoch needs their number.
+            scalars |= {name: value.nan_to_num(), f"{name}{KNOWN}": (~value.isnan()).float()}
+    return scalars
 
 
 class BatchSource:
