@@ -51,9 +51,9 @@ def planted(seed: int):
     return feats, present, where
 
 
-@pytest.mark.parametrize("grounding", ["cam", "lse"])
-def test_it_finds_what_tells_the_labels_apart(grounding):
-    llam = seeded(lambda: LLAM(8, 2, temperature=10.0, input_norm="none"))
+@pytest.mark.parametrize(("grounding", "temperature"), [("cam", 1.0), ("lse", 10.0)])
+def test_it_finds_what_tells_the_labels_apart(grounding, temperature):
+    llam = seeded(lambda: LLAM(8, 2, temperature=temperature, input_norm="none"))
     optimizer = torch.optim.Adam(llam.parameters(), lr=0.03)
 
     def mass_on_label():
@@ -66,15 +66,16 @@ def test_it_finds_what_tells_the_labels_apart(grounding):
         feats, present, where = planted(step)
         logits = llam.logits(feats)
         if grounding == "lse":
-            pooled = LF.pooled_logits(logits, temperature=10.0)
+            pooled = LF.pooled_logits(logits, temperature=temperature)
             loss = torch.nn.functional.binary_cross_entropy_with_logits(pooled, present.float())
         else:
-            loss = LF.attention_cross_entropy(logits, LF.unit_mass(where.float(), present), present, temperature=10.0)
+            loss = LF.attention_cross_entropy(
+                logits, LF.unit_mass(where.float(), present), present, temperature=temperature
+            )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert before < 0.3  # the patches are a ninth of the map
-    assert mass_on_label() > 0.8
+    assert mass_on_label() > max(0.8, before + 0.3)  # the patches are a ninth of the map
 
 
 @pytest.mark.parametrize("grounding", ["cam", "lse"])
