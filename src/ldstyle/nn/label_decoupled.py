@@ -161,9 +161,7 @@ class LabelDecoupledStyle(nn.Module):
             mixed = self._blend(mixed, feats, share, region, batch, draws)
         else:
             mixed = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
-        return styled._replace(
-            feats=mixed, clamped=clamped, restyled=restyled, change=relative_change(feats, mixed)
-        )
+        return styled._replace(feats=mixed, clamped=clamped, restyled=restyled, change=relative_change(feats, mixed))
 
     def restyle(self, feats: Tensor, region: Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
         """Restyle each label's region: the per-label path, which a subclass with an operator of its own overrides.
