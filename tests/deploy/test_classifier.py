@@ -124,3 +124,11 @@ def test_what_is_no_image_is_refused(model, image, error, message):
 def test_an_empty_batch_size_is_refused(model):
     with pytest.raises(ValueError, match="`batch_size` must be at least 1; got 0"):
         model[0].predict(pixels(0), batch_size=0)
+
+
+def test_a_label_without_training_data_is_unknown_and_never_present(tmp_path):
+    write_model(tmp_path, untrained_labels=["tree"], thresholds=[0.0, 0.0, 0.0])
+    found = load(tmp_path).predict([pixels(0), pixels(1)])
+    assert found.unknown == ("tree",)
+    assert found.probabilities.isnan().tolist() == [[False, True, False]] * 2
+    assert found.labels == [("building", "water")] * 2

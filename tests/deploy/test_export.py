@@ -14,7 +14,7 @@ import safetensors
 import torch
 
 from ldstyle.deploy import export
-from ldstyle.deploy.export import DESCRIPTION, check_equal, export_model
+from ldstyle.deploy.export import DESCRIPTION, NEVER, check_equal, describe, export_model
 from ldstyle.training.model_file import load_model
 
 from .models import SIZE, VOCABULARY, direct_probabilities, float32_error, pixels, write_images, write_model
@@ -152,3 +152,10 @@ def test_without_the_libraries_of_onnx_it_says_how_to_get_them(model, tmp_path, 
     with pytest.raises(ValueError, match=r"needs the extra `onnx`.*pip install ldstyle\[onnx\]"):
         export_model(model, "onnx", tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_label_without_training_data_is_named_and_never_reached(tmp_path):
+    write_model(tmp_path, untrained_labels=["tree"])
+    entries = describe(load_model(tmp_path))
+    assert json.loads(entries["untrained_labels"]) == ["tree"]
+    assert json.loads(entries["thresholds"]) == [0.5, NEVER, 0.6]

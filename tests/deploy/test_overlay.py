@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -107,3 +109,23 @@ def test_the_heat_in_a_sheet_lies_where_the_map_is(setting, tmp_path):
     changed = torch.from_numpy(np.abs(shown - grey).sum(axis=2)).double()
     coarse = interpolate(changed[None, None], size=explanation.maps.shape[2:], mode="area")[0, 0]
     assert coarse.argmax().item() == explanation.maps.shape[3] - 1
+
+
+def test_a_label_without_training_data_has_no_evidence_and_is_called_unknown(tmp_path):
+    write_model(tmp_path, untrained_labels=["tree"])
+    (path,) = write_images(tmp_path / "images", 1)
+    explanation = Explainer(load(tmp_path))(torch.from_numpy(pixels(0)).permute(2, 0, 1)[None])
+    assert not explanation.maps[:, 1].any()
+    assert explanation.maps[:, [0, 2]].any()
+    titles = [axes.get_title() for axes in explanation_sheet(path, explanation, 0, size=32).axes]
+    assert titles[2] == "tree unknown"
+
+
+def test_names_are_not_read_as_mathematics(tmp_path):
+    write_model(tmp_path, vocabulary=[r"$\frac$", "a$b$", "water"])
+    (path,) = write_images(tmp_path / "images", 1)
+    path = path.rename(path.with_name(r"$\frac$.png"))
+    explanation = Explainer(load(tmp_path))(torch.from_numpy(pixels(0)).permute(2, 0, 1)[None])
+    sheet = explanation_sheet(path, explanation, 0, size=32)
+    sheet.savefig(io.BytesIO(), format="png")
+    assert sheet.axes[1].get_title().startswith(r"$\frac$")

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ldstyle.deploy.classifier import load
+from ldstyle.deploy.classifier import Classifier, load
 from ldstyle.deploy.scene_map import MapOptions, map_scene
 
 from .models import ROUNDED, SETTINGS, SIZE, VOCABULARY, direct_probabilities, pixels, write_model
@@ -366,3 +367,18 @@ def test_what_is_no_raster_is_refused(setting, tmp_path):
     lost = write_scene(tmp_path / "lost.tif", pixels(0), crs=None)
     with pytest.raises(ValueError, match=r"the scene does not say it\. Set --tile"):
         map_scene(classifier, lost, tmp_path / "map.tif", options=MapOptions(match_gsd=True))
+
+
+def test_a_label_without_training_data_has_no_value_in_the_map(setting, tmp_path):
+    classifier, _ = setting
+    scene = write_scene(tmp_path / "s.tif", pixels(5, height=2 * SIZE, width=2 * SIZE))
+    whole, _, _ = read(map_scene(classifier, scene, tmp_path / "whole.tif").raster)
+    untrained = Classifier(dataclasses.replace(classifier.model, untrained_labels=("tree",))).double()
+    made = map_scene(untrained, scene, tmp_path / "map.tif")
+    found, _, _ = read(made.raster)
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(found[[0, 2]], whole[[0, 2]])
+    labels = {feature["properties"]["label"] for feature in json.loads(made.footprints.read_text())["features"]}
+    assert "building" in labels
+    assert "tree" not in labels
+    assert any("tree" in sentence for sentence in made.sentences)

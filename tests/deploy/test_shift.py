@@ -151,3 +151,12 @@ def test_a_model_without_statistics_says_what_is_missing(model):
 def test_statistics_of_another_network_are_refused(model):
     with pytest.raises(ValueError, match=r"must be of 4 entries; got \(2, 16\)"):
         check_shift(model, torch.zeros(40, 4), predicted(usual(40)))
+
+
+def test_labels_without_training_data_are_left_out(model):
+    untrained = dataclasses.replace(model, untrained_labels=("tree",))
+    scores = usual(400)
+    scores[:, 1] = np.nan
+    found = report(untrained, draw(400), scores)
+    assert [label.name for label in found.labels] == ["building", "water"]
+    assert all(np.isfinite(label.expected) for label in found.labels)

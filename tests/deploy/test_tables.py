@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -98,3 +99,42 @@ def test_bytes_of_a_name_that_are_no_text_pass_through():
     one = FilePredictions((odd,), Prediction(SCORES[:1], FOUND[:1], ("car", "big tree")), None, ())
     assert render(one, "csv").splitlines()[1].startswith(b"caf\xe9.png,")
     assert json.loads(render(one, "jsonl"))["path"] == str(odd)
+
+
+UNKNOWN = FilePredictions(
+    (Path("a.png"),),
+    Prediction(torch.tensor([[torch.nan, 0.9]]).double(), torch.tensor([[False, True]]), ("ship", "car"), ("ship",)),
+    None,
+    (),
+)
+
+
+def test_an_unknown_label_is_empty_in_every_format():
+    assert render(UNKNOWN, "csv").decode().splitlines()[1] == "a.png,nan,0.9,,1"
+    assert json.loads(render(UNKNOWN, "jsonl")) == {
+        "path": "a.png",
+        "probabilities": {"ship": None, "car": 0.9},
+        "labels": ["car"],
+        "unknown": ["ship"],
+    }
+    table = parquet.read_table(io.BytesIO(render(UNKNOWN, "parquet")))
+    assert table["present_ship"].to_pylist() == [None]
+    assert table["present_car"].to_pylist() == [1]
+    assert np.isnan(table["probability_ship"].to_pylist()[0])
+
+
+@pytest.mark.parametrize("name", ["=1+1.png", "+a.png", "-2.png", "@SUM(A1).png", "\tx.png"])
+def test_a_path_that_looks_like_a_formula_stays_a_path(name):
+    one = FilePredictions((Path(name),), Prediction(SCORES[:1], FOUND[:1], ("car", "big tree")), None, ())
+    (row,) = csv.DictReader(io.StringIO(render(one, "csv", shift=torch.tensor([-0.5])).decode()))
+    assert row["path"] == f"./{name}"
+    assert Path(row["path"]) == Path(name)
+    assert row["shift"] == "-0.5"
+
+
+def test_names_that_are_not_utf8_are_written_in_every_format():
+    path = Path(os.fsdecode(b"caf\xe9.png"))
+    one = FilePredictions((path,), Prediction(SCORES[:1], FOUND[:1], ("car", "big tree")), None, ())
+    assert b"caf\xe9.png," in render(one, "csv")
+    assert json.loads(render(one, "jsonl"))["path"] == str(path)
+    assert parquet.read_table(io.BytesIO(render(one, "parquet")))["path"].to_pylist() == ["caf\\xe9.png"]

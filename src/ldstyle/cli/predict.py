@@ -10,6 +10,7 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ldstyle.cli.deploying import add_computing, add_images, load_for, model_files
 from ldstyle.cli.outputs import add_force, guarded
@@ -65,6 +66,9 @@ def _predict(arguments: argparse.Namespace, paths: Sequence[Path], form: Format)
 def _say(found: FilePredictions, report: ShiftReport | None, arguments: argparse.Namespace) -> None:
     # On standard error, since standard output may be the table.
     console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if found.prediction.unknown:
+        names = ", ".join(found.prediction.unknown)
+        console.print(f"note: without training data, so unknown: {names}", markup=False)
     for problem in found.problems:
         console.print(f"warning: left out: {problem}", markup=False)
     if report is not None:
@@ -81,7 +85,7 @@ def _label_table(report: ShiftReport) -> Table:
         table.add_column(title, justify="right" if i else "left")
     for label in report.labels:
         sources = "unknown" if label.sources is None else f"{label.sources:.0%}"
-        table.add_row(label.name, sources, f"{label.expected:.0%}", f"{label.predicted:.0%}")
+        table.add_row(Text(label.name), sources, f"{label.expected:.0%}", f"{label.predicted:.0%}")
     return table
 
 

@@ -31,14 +31,16 @@ class Prediction:
     """What a model says about N images.
 
     Attributes:
-        probabilities: (N, L) float64.
-        present: True where a probability reaches its label's threshold, (N, L) bool.
+        probabilities: (N, L) float64; NaN for a label without training data, which is unknown.
+        present: True where a probability reaches its label's threshold, (N, L) bool; never for an unknown label.
         vocabulary: Names of the L labels.
+        unknown: Names of the labels without training data.
     """
 
     probabilities: Tensor
     present: Tensor
     vocabulary: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def labels(self) -> list[tuple[str, ...]]:
@@ -75,6 +77,11 @@ class Classifier(nn.Module):
     def vocabulary(self) -> tuple[str, ...]:
         """Names of the L labels."""
         return self.model.vocabulary
+
+    @property
+    def untrained(self) -> Tensor:
+        """True for labels without training data, (L,) bool."""
+        return torch.tensor([name in self.model.untrained_labels for name in self.vocabulary])
 
     @property
     def thresholds(self) -> Tensor:
@@ -123,9 +130,9 @@ class Classifier(nn.Module):
         return self.judge(torch.cat(logits).cpu() if logits else torch.empty(0, len(self.vocabulary)))
 
     def judge(self, logits: Tensor) -> Prediction:
-        """Turn logits, (N, L), into probabilities and labels."""
-        scores = probabilities(logits)
-        return Prediction(scores, scores >= self.thresholds, self.vocabulary)
+        """Turn logits, (N, L), into probabilities and labels; labels without training data are unknown."""
+        scores = probabilities(logits).masked_fill(self.untrained, torch.nan)
+        return Prediction(scores, scores >= self.thresholds, self.vocabulary, self.model.untrained_labels)
 
 
 def load(path: str | PathLike[str]) -> Classifier:

@@ -36,6 +36,8 @@ OPSET = 23
 """The newest operator set that both torch's exporter and ONNX Runtime know."""
 TOLERANCE = 1e-4
 """An export's logits may differ by this, and by this share of their size."""
+NEVER = 2.0
+"""Threshold of a label without training data, which no probability reaches."""
 DESCRIPTION = "ldstyle.json"
 """Name of the description inside a TorchScript file."""
 
@@ -81,14 +83,19 @@ def describe(model: LoadedModel) -> dict[str, str]:
         "name": model.info["name"],
         "architecture": model.info["backbone"]["name"],
         "vocabulary": model.vocabulary,
-        "thresholds": model.thresholds.tolist(),
+        "thresholds": [
+            NEVER if name in model.untrained_labels else threshold
+            for name, threshold in zip(model.vocabulary, model.thresholds.tolist(), strict=True)
+        ],
+        "untrained_labels": model.untrained_labels,
         "mean": model.preprocessing.mean,
         "std": model.preprocessing.std,
         "size": model.size,
         "gsd": model.gsd,
         "sources": model.sources,
         "preprocessing": "RGB in [0, 1], resized to size x size (antialiased bilinear), minus mean, divided by std",
-        "output": "logits; a label is present where 1 / (1 + exp(-logit)) >= its threshold",
+        "output": "logits; a label is present where 1 / (1 + exp(-logit)) >= its threshold; the logits of "
+        f"untrained labels mean nothing, and their threshold is {NEVER:g}",
     }
     return {key: json.dumps(value, ensure_ascii=False) for key, value in entries.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,9 @@ class Explanation:
     """Where a model sees each label in N images.
 
     Attributes:
-        maps: Evidence for each label, (N, L, h, w); not negative. Under a head of average pooling and one linear layer
-            a map's mean, negative evidence included, is the logit without the bias.
+        maps: Evidence for each label, (N, L, h, w); not negative, and 0 for labels without training data. Under a head
+            of average pooling and one linear layer a map's mean, negative evidence included, is the logit without the
+            bias.
         prediction: What the model says about the images.
     """
 
@@ -58,7 +60,8 @@ class Explainer:
         with evaluating(self.classifier):
             inputs = self.classifier.normalise(images.to(self.classifier.device))
             maps, logits = activation_maps(self.classifier.backbone, self._head, inputs)
-        return Explanation(maps.relu().cpu(), self.classifier.judge(logits.float().cpu()))
+        maps = maps.relu().cpu().masked_fill(self.classifier.untrained[:, None, None], 0)
+        return Explanation(maps, self.classifier.judge(logits.float().cpu()))
 
 
 def heatmaps(maps: Tensor, *, size: tuple[int, int]) -> Tensor:
@@ -115,7 +118,8 @@ def explanation_sheet(
     for place, label in zip(axes[1:], chosen, strict=False):
         score = explanation.prediction.probabilities[row, label].item()
         found = bool(explanation.prediction.present[row, label])
-        _panel(place, blend(image, heat[label]), f"{vocabulary[label]} {score:.0%}", found=found, ratio=ratio)
+        shown = "unknown" if math.isnan(score) else f"{score:.0%}"
+        _panel(place, blend(image, heat[label]), f"{vocabulary[label]} {shown}", found=found, ratio=ratio)
     for place in axes[1 + len(chosen) :]:
         place.set_axis_off()
     return figure
@@ -126,4 +130,4 @@ def _panel(axes: Axes, image: NDArray[np.uint8], title: str, *, found: bool, rat
     axes.set_axis_off()
     weight, colour = ("bold", INK) if found else ("normal", QUIET)
     shown = title if len(title) <= 28 else f"{title[:27]}…"
-    axes.set_title(shown, size=5, pad=2, weight=weight, color=colour)
+    axes.set_title(shown, size=5, pad=2, weight=weight, color=colour, parse_math=False)

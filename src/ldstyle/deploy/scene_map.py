@@ -240,6 +240,8 @@ def _write(classifier: Classifier, scene: Scene, grid: TileGrid, store: TileStor
     regions = write_footprints(footprints, out, thresholds=thresholds, vocabulary=model.vocabulary, cell_area=area)
     store.remove()
     words = scale_words(model, gsd=gsd, tile=grid.tile)
+    if model.untrained_labels:
+        words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
     if scene.dataset.crs is None:
         words.append("The footprints are in pixels of the scene, not in longitude and latitude.")
     return SceneMap(out, footprints, regions, resumed, store.dropped, tuple(words))

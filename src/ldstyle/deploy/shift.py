@@ -62,7 +62,7 @@ class ShiftReport:
         distances: Distance of the images' mean style to each source's, in units of the spread within sources.
         gap: What is beyond chance of the distance to the nearest source.
         apart: Largest distance between two sources; for one source, that between typical archives.
-        labels: How frequent each label is.
+        labels: How frequent each label with training data is.
         trusted: Whether nothing in the style speaks against the predictions; ``None`` for too few images.
         sentences: All of it in words.
     """
@@ -155,11 +155,13 @@ def _percentiles(distance: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def _labels(model: LoadedModel, prediction: Prediction) -> tuple[LabelShift, ...]:
-    expected = expected_prevalence(prediction.probabilities, model.extra[MEAN_PROBABILITY]).tolist()
-    predicted = prediction.present.double().mean(dim=0).tolist()
-    sources = [value if value >= 0 else None for value in model.extra[PREVALENCE].tolist()]
-    rows = zip(model.vocabulary, sources, expected, predicted, strict=True)
-    return tuple(LabelShift(*row) for row in rows)
+    trained = [i for i, name in enumerate(model.vocabulary) if name not in model.untrained_labels]
+    prior = model.extra[MEAN_PROBABILITY][trained]
+    expected = expected_prevalence(prediction.probabilities[:, trained], prior).tolist()
+    predicted = prediction.present[:, trained].double().mean(dim=0).tolist()
+    sources = [value if value >= 0 else None for value in model.extra[PREVALENCE][trained].tolist()]
+    names = [model.vocabulary[i] for i in trained]
+    return tuple(LabelShift(*row) for row in zip(names, sources, expected, predicted, strict=True))
 
 
 def _style_words(report: ShiftReport) -> list[str]:

@@ -65,7 +65,7 @@ def blend_rows(
     """Average overlapping tiles, one row of cells at a time, so that memory does not grow with the scene's height.
 
     Args:
-        rows: Values of the tiles, (R, C, L) or R arrays (C, L); NaN where a tile has none.
+        rows: Values of the tiles, (R, C, L) or R arrays (C, L); NaN where a tile has none, or a label in all tiles.
         grid: Where the tiles are.
 
     Yields:
@@ -79,7 +79,7 @@ def blend_rows(
         mass = np.zeros(cell_columns + overlap)
         for r in range(max(0, cell_row - overlap + 1), min(cell_row, tile_rows - 1) + 1):
             values = np.asarray(rows[r], dtype=np.float64)
-            known = np.asarray(np.isfinite(values).all(axis=1))
+            known = np.asarray(~np.isnan(values).all(axis=1))
             filled = np.where(known[:, None], values, 0)
             if total is None:
                 total = np.zeros((cell_columns + overlap, values.shape[1]))
