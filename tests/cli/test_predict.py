@@ -113,21 +113,21 @@ def test_an_interrupted_command_ends_in_one_line(setting, capfd, monkeypatch):
     assert capfd.readouterr().err == "interrupted\n"
 
 
-def test_calibration_says_in_words_whether_to_trust(tmp_path, capfd, monkeypatch):
+def test_the_check_of_a_shift_says_in_words_whether_to_trust(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     write_model(tmp_path / "bare")
     classifier = load(tmp_path / "bare")
-    images = torch.from_numpy(np.stack([pixels(number) for number in range(60)])).permute(0, 3, 1, 2)
-    parts = (classifier.normalise(images), classifier.predict(images).present.long(), torch.zeros(60))
+    images = torch.from_numpy(np.stack([pixels(number) for number in range(240)])).permute(0, 3, 1, 2)
+    parts = (classifier.normalise(images), classifier.predict(images).present.long(), torch.zeros(240))
     extra = source_style_statistics(classifier.backbone, [parts], image_size=SIZE)
     write_model(tmp_path / "run", extra=extra, sources=("ucm",))
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    write_images(tmp_path / "same", 40)
-    assert run(tmp_path / "run", tmp_path / "same", "--calibrate", "--out", tmp_path / "same.csv") == 0
+    write_images(tmp_path / "same", 120)
+    assert run(tmp_path / "run", tmp_path / "same", "--check-shift", "--out", tmp_path / "same.csv") == 0
     err = capfd.readouterr().err
     assert "nothing in their style speaks against the predictions" in err
     assert "expected here" in err
-    write_images(tmp_path / "dark", 40)
+    write_images(tmp_path / "dark", 120)
     for path in (tmp_path / "dark").iterdir():
         Image.fromarray(pixels(int(path.stem)) // 8).save(path)
     assert run(tmp_path / "run", tmp_path / "dark", "--calibrate", "--out", tmp_path / "dark.csv") == 0
@@ -142,7 +142,7 @@ def test_calibration_says_in_words_whether_to_trust(tmp_path, capfd, monkeypatch
     ("options", "message"),
     [
         (["--out", "table.txt"], "must end in one of .csv, .jsonl, .parquet; got 'table.txt'"),
-        (["--calibrate"], "this model lacks 'style/center'"),
+        (["--check-shift"], "this model lacks 'style/center'"),
         (["--device", "nowhere"], "--device must be a device that is there; got 'nowhere'"),
     ],
 )

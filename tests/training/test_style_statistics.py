@@ -77,7 +77,13 @@ def test_sources_are_summarised_as_by_loops(backbone):
     centers = np.stack([style[domain.numpy() == d].mean(axis=0) for d in (0, 1)])
     spread = np.sqrt(np.mean([style[domain.numpy() == d].var(axis=0) for d in (0, 1)], axis=0))
     spread = np.maximum(spread, 0.05 * torch.from_numpy(spread).median().item())
-    distances = [min(np.sqrt(np.mean(((row - center) / spread) ** 2)) for center in centers) for row in style]
+    distances = []
+    for i, row in enumerate(style):
+        others = [np.delete(style, i, axis=0)[np.delete(domain.numpy(), i) == d].mean(axis=0) for d in (0, 1)]
+        distances.append(min(np.sqrt(np.mean(((row - center) / spread) ** 2)) for center in others))
+    within = (style - centers[domain.numpy()]) / spread
+    axes = np.linalg.eigvalsh(within.T @ within)
+    np.testing.assert_allclose(found["style/concentration"], [axes[-1] / axes.sum()], rtol=1e-4)
     np.testing.assert_allclose(found["style/center"], centers, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found["style/spread"], spread, rtol=1e-3)
     np.testing.assert_allclose(found["style/quantiles"], np.percentile(distances, range(101)), rtol=1e-3)

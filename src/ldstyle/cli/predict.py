@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 def _predict(arguments: argparse.Namespace, paths: Sequence[Path], form: Format) -> None:
     classifier = load_for(arguments)
     points: tuple[InsertionPoint, ...] = ()
-    if arguments.calibrate:
+    if arguments.check_shift:
         check_statistics(classifier.model)
         points = style_points(classifier.backbone, image_size=classifier.size)
     with open_display(quiet=arguments.quiet) as display:
@@ -106,9 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=FORMATS, help="format of the table (default: by the suffix of --out)")
     parser.add_argument("--skip-bad", action="store_true", help="list images that cannot be read and leave them out")
     parser.add_argument(
-        "--calibrate",
+        "--check-shift",
         action="store_true",
         help="compare the images with the model's sources, without labels, and say whether to trust the predictions",
     )
+    parser.add_argument("--calibrate", dest="check_shift", action="store_true", help=argparse.SUPPRESS)
     add_computing(parser)
     return parser

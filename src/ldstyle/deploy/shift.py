@@ -5,7 +5,9 @@ Nothing here changes a model or a prediction.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from ldstyle.deploy.classifier import Prediction
 from ldstyle.training.model_file import LoadedModel
 from ldstyle.training.style_statistics import (
     CENTER,
+    CONCENTRATION,
     COUNT,
     MEAN_PROBABILITY,
     PREVALENCE,
@@ -24,12 +27,16 @@ from ldstyle.training.style_statistics import (
 
 FEW = 30
 """Below this number of images no verdict is given."""
+POWER = 0.95
+"""A verdict is given only if a shift of twice the limit would be noticed with at least this probability."""
 USUAL = 0.95
 """An image is far from the sources if this share of their images is nearer."""
 MOST_FAR = 0.5
 LONE_GAP = 0.25
 """With one source there is no distance between sources to compare with; UC Merced and AID are about this far apart."""
 THRESHOLD_GAP, PREVALENCE_GAP = 0.15, 0.25
+
+_MOST_NEEDED = 1 << 20
 
 _NEEDED = (CENTER, COUNT, SPREAD, QUANTILES, PREVALENCE, MEAN_PROBABILITY)
 
@@ -60,10 +67,13 @@ class ShiftReport:
         percentiles: Share of source images that are nearer to the sources, by image, (N,).
         far: Share of the images that are farther than 95 % of the sources' own; 0.05 is usual.
         distances: Distance of the images' mean style to each source's, in units of the spread within sources.
-        gap: What is beyond chance of the distance to the nearest source.
-        apart: Largest distance between two sources; for one source, that between typical archives.
+        gap: Distance to the nearest source, corrected for chance.
+        limit: Largest distance between two sources, corrected for chance; at least that between typical archives.
+        detectable: Smallest shift that these images would show with a probability of 95 %.
+        needed: Images that are needed for a verdict; ``None`` where the sources have too few images for any.
         labels: How frequent each label with training data is.
-        trusted: Whether nothing in the style speaks against the predictions; ``None`` for too few images.
+        trusted: Whether nothing in the style speaks against the predictions; ``None`` where a shift of twice the limit
+            might go unnoticed.
         sentences: All of it in words.
     """
 
@@ -71,7 +81,9 @@ class ShiftReport:
     far: float
     distances: dict[str, float]
     gap: float
-    apart: float
+    limit: float
+    detectable: float
+    needed: int | None
     labels: tuple[LabelShift, ...]
     trusted: bool | None
     sentences: tuple[str, ...]
@@ -82,8 +94,8 @@ def check_statistics(model: LoadedModel) -> None:
     missing = [key for key in _NEEDED if key not in model.extra]
     if missing:
         raise ValueError(
-            f"--calibrate compares with statistics of the sources; this model lacks {missing[0]!r}. Train it with "
-            "this version of ldstyle, or predict without --calibrate."
+            f"--check-shift compares with statistics of the sources; this model lacks {missing[0]!r}. Train it with "
+            "this version of ldstyle, or predict without --check-shift."
         )
 
 
@@ -109,14 +121,61 @@ def check_shift(model: LoadedModel, style: Tensor, prediction: Prediction) -> Sh
     far = (percentiles >= USUAL).double().mean().item()
     middle = style_distances(style.mean(dim=0, keepdim=True), center, spread)[0]
     count = model.extra[COUNT].double()
-    # The means of n and m images drawn alike are 1/n + 1/m apart in the square; four times that is hardly chance.
-    gap = (middle**2 - 4 * (1 / len(style) + 1 / count)).clamp(min=0).sqrt().min().item()
-    apart = style_distances(center, center, spread).max().item() if len(center) > 1 else LONE_GAP
-    trusted = None if len(style) < FEW else far < MOST_FAR and gap <= apart
+    noise = 1 / len(style) + 1 / count  # expected square of the distance of two means of images drawn alike
+    concentration = float(model.extra[CONCENTRATION]) if CONCENTRATION in model.extra else 1.0
+    limit = _limit(center, spread, count)
+    shifted = bool((middle > _critical(noise, limit, concentration)).all())
+    detectable = _detectable(noise, limit, concentration)
+    trusted: bool | None = None
+    if len(style) >= FEW:
+        trusted = False if shifted or far >= MOST_FAR else (True if detectable <= 2 * limit else None)
     names = model.sources if len(model.sources) == len(center) else [f"source {d + 1}" for d in range(len(center))]
-    distances = dict(zip(names, middle.tolist(), strict=True))
-    report = ShiftReport(percentiles, far, distances, gap, apart, _labels(model, prediction), trusted, ())
+    report = ShiftReport(
+        percentiles,
+        far,
+        dict(zip(names, middle.tolist(), strict=True)),
+        gap=(middle**2 - noise).clamp(min=0).sqrt().min().item(),
+        limit=limit,
+        detectable=detectable,
+        needed=_needed(count, limit, concentration),
+        labels=_labels(model, prediction),
+        trusted=trusted,
+        sentences=(),
+    )
     return replace(report, sentences=(*_style_words(report), *_label_words(report.labels)))
+
+
+def _limit(center: Tensor, spread: Tensor, count: Tensor) -> float:
+    """Return the largest distance between two sources beyond chance, and at least that between typical archives."""
+    squares = style_distances(center, center, spread) ** 2 - 1 / count[:, None] - 1 / count
+    return max(LONE_GAP, math.sqrt(max(0.0, squares.max().item())))
+
+
+def _critical(noise: Tensor, limit: float, concentration: float) -> Tensor:
+    """Return the distances above which a mean is shifted: beyond the limit, and beyond chance.
+
+    The square of the distance of two means of images drawn alike is a sum over principal axes, in which an axis has at
+    most the fraction ``concentration``. Its mean is ``noise`` and its standard deviation at most ``sqrt(2 ·
+    concentration)`` times that; two of them are hardly chance.
+    """
+    chance = noise * (1 + 2 * math.sqrt(2 * concentration))
+    return torch.maximum(limit**2 + noise, chance).sqrt()
+
+
+def _detectable(noise: Tensor, limit: float, concentration: float) -> float:
+    """Return the smallest shift from all sources that is noticed with the probability ``POWER``, in any direction."""
+    # Each of the sources may hide it by chance, so an equal part of the error for each.
+    deviations = NormalDist().inv_cdf(1 - (1 - POWER) / len(noise))
+    return float((_critical(noise, limit, concentration) + deviations * (concentration * noise).sqrt()).max())
+
+
+def _needed(count: Tensor, limit: float, concentration: float) -> int | None:
+    images = FEW
+    while images <= _MOST_NEEDED:
+        if _detectable(1 / images + 1 / count, limit, concentration) <= 2 * limit:
+            return images
+        images = math.ceil(1.1 * images)
+    return None
 
 
 def expected_prevalence(probabilities: Tensor, prior: Tensor, *, steps: int = 1000) -> Tensor:
@@ -167,15 +226,15 @@ def _labels(model: LoadedModel, prediction: Prediction) -> tuple[LabelShift, ...
 def _style_words(report: ShiftReport) -> list[str]:
     count, lone = len(report.percentiles), len(report.distances) == 1
     nearest = min(report.distances, key=lambda name: report.distances[name])
-    others = "typical archives are" if lone else "the sources are up to"
+    others = "typical archives are" if lone or report.limit == LONE_GAP else "the sources are up to"
     words = [
         f"The {count} images are nearest to {nearest}: {report.distances[nearest]:.2f} spreads away, "
-        f"{report.gap:.2f} of it beyond chance; {others} {report.apart:.2f} apart.",
+        f"{report.gap:.2f} of it beyond chance; {others} {report.limit:.2f} apart.",
         f"{report.far:.0%} of them look less like the sources than 95% of the sources' own images do (5% is usual).",
     ]
     match report.trusted:
         case None:
-            words.append(f"These are too few images for a verdict; give at least {FEW}.")
+            words.append(_no_verdict(report))
         case False:
             reason = (
                 "most of the images look unlike anything the model was trained on"
@@ -183,14 +242,32 @@ def _style_words(report: ShiftReport) -> list[str]:
                 else "as a whole the images are farther from every source than sources are from each other"
             )
             words.append(f"DO NOT TRUST these predictions without checking some by hand: {reason}.")
-        case True if report.gap > report.apart / 2:
+        case True if report.gap > report.limit / 2:
             words.append(
                 "The images differ from the sources about as much as the sources differ; expect scores below those on "
-                "the sources, and check some by hand."
+                f"the sources, and check some by hand. {_power(report)}"
             )
         case True:
-            words.append("The images look like the sources; nothing in their style speaks against the predictions.")
+            words.append(
+                "The images look like the sources; nothing in their style speaks against the predictions. "
+                f"{_power(report)}"
+            )
     return words
+
+
+def _power(report: ShiftReport) -> str:
+    return f"A shift of {report.detectable:.2f} spreads would have been noticed with a probability of {POWER:.0%}."
+
+
+def _no_verdict(report: ShiftReport) -> str:
+    if report.needed is None:
+        reason = "the model was trained on too few images per source for that"
+    else:
+        reason = f"give at least {max(FEW, report.needed)}"
+    return (
+        f"These are too few images for a verdict: only a shift of {report.detectable:.2f} spreads would be noticed "
+        f"with a probability of {POWER:.0%}; {reason}."
+    )
 
 
 def _label_words(labels: tuple[LabelShift, ...]) -> list[str]:

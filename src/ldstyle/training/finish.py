@@ -62,7 +62,8 @@ def finish(
             backbone_config=config.backbone,
             extra=source_style_statistics(
                 state.backbone,
-                labelled_images(data.validation, augmentation, processes.device, batch_size=batch_size),
+                labelled_images(data.train, augmentation, processes.device, batch_size=batch_size),
+                held_back=labelled_images(data.validation, augmentation, processes.device, batch_size=batch_size),
                 image_size=config.data.size,
             ),
         )
