@@ -13,7 +13,7 @@ from torch import nn
 from ldstyle.config import GradCamConfig, LabelDecoupledConfig
 from ldstyle.nn import attach
 from ldstyle.training.backbones import create_network
-from ldstyle.training.caveats import idle_caveat, label_caveats, path_caveats
+from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.config import RunConfig
 from ldstyle.training.loop import fit
 from ldstyle.training.sources import SourceData
@@ -28,7 +28,7 @@ def sources(labels: Any, domain: Any = (0, 0, 1, 1)) -> SourceData:
     train = SimpleNamespace(
         labels=labels, present=labels == 1, domain=np.array(domain), domains=("a", "b"), vocabulary=NAMES
     )
-    return SourceData((), cast("Any", train), cast("Any", None), cast("Any", None))
+    return SourceData((), cast("Any", train), cast("Any", None), cast("Any", None), cast("Any", None))
 
 
 SHARED = sources([[1, 0, 0], [1, 1, 1], [1, 0, 1], [0, 1, 0]])
@@ -100,3 +100,33 @@ def test_a_run_says_before_training_that_its_path_is_idle_and_records_the_fracti
     assert first == 0
     assert 0 < second <= 1
     assert [row["labels_mixed"] for row in metrics(tmp_path / "usual")] == record.labels_mixed
+
+
+def test_maps_that_are_points_or_flat_beyond_the_warm_up_are_warned_of_once() -> None:
+    def row(epoch: int, pathway: float, **locations: float | None) -> dict[str, Any]:
+        return {"epoch": epoch, "pathway": pathway, "locations": locations}
+
+    rows = [row(1, 0.0, a=0.001, b=0.3), row(2, 1.0, a=0.3, b=None), row(3, 1.0, a=0.3, b=0.99), row(4, 1.0, a=0.01)]
+    said = [attention_caveat(rows[:count]) for count in (1, 2, 3, 4)]
+    assert [text is not None for text in said] == [False, False, True, False]
+    assert "99.0 % at b" in str(said[2])
+    assert "epoch 3" in str(said[2])
+    assert attention_caveat([{"epoch": 1, "pathway": None}]) is None
+
+
+def test_a_record_holds_strength_and_effective_locations_by_epoch(scenes: Path, tmp_path: Path) -> None:
+    usual = tiny(scenes, tmp_path / "usual", method="ld-efdmix", style={"warmup_epochs": 1, "gate_prob": 1.0})
+    record = fit(usual)
+    assert record.strength is not None
+    assert record.locations is not None
+    assert set(record.strength) == set(record.locations)
+    for point, values in record.strength.items():
+        assert len(values) == record.epochs_run
+        assert all(value is not None and value > 0 for value in values)
+        assert all(value is not None and 0 < value <= 1 for value in record.locations[point])
+    assert [row["strength"] for row in metrics(tmp_path / "usual")] == [
+        {point: values[epoch] for point, values in record.strength.items()} for epoch in range(record.epochs_run)
+    ]
+    plain = fit(tiny(scenes, tmp_path / "plain", method="erm"))
+    assert plain.strength is None
+    assert plain.locations is None

@@ -13,6 +13,9 @@ from ldstyle.nn import StyledNet
 from ldstyle.training.config import RunConfig, mixes_domains
 from ldstyle.training.sources import SourceData
 
+POINT, FLAT = 0.02, 0.98
+"""Fractions of a map's locations outside which attention is nearly a point or nearly uniform."""
+
 
 def label_caveats(data: SourceData) -> Iterator[str]:
     """Yield a sentence on labels that cannot be learned from the training samples."""
@@ -80,3 +83,26 @@ def idle_caveat(net: nn.Module, history: Sequence[Mapping[str, Any]]) -> str | N
     else:
         reason = "no sample had a partner of another domain that shares a label"
     return f"The per-label path mixed no label in epoch {epochs[0]}, although the warm-up is over: {reason}."
+
+
+def attention_caveat(history: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return a sentence after the first epoch beyond the warm-up whose maps are nearly points or nearly uniform.
+
+    Args:
+        history: Metrics of the epochs so far.
+    """
+    extreme = [row for row in history if row.get("pathway") == 1 and any(_extreme_points(row))]
+    if not extreme or extreme != [history[-1]]:
+        return None
+    row = extreme[0]
+    listed = ", ".join(f"{100 * row['locations'][point]:.1f} % at {point}" for point in _extreme_points(row))
+    return (
+        f"Attention says little about where labels are: a median map has an effective {listed} of its locations "
+        f"in epoch {row['epoch']} (between {100 * POINT:.0f} and {100 * FLAT:.0f} % are usual). Judge the maps by "
+        "`ldstyle attention`, and change style.attention."
+    )
+
+
+def _extreme_points(row: Mapping[str, Any]) -> list[str]:
+    known = {point: value for point, value in (row.get("locations") or {}).items() if value is not None}
+    return [point for point, value in known.items() if value < POINT or value > FLAT]

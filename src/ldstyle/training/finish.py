@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -141,4 +143,12 @@ def _record(
         untrained_labels=data.untrained_labels,
         threshold_samples=validation.threshold_samples(),
         labels_mixed=[row["labels_mixed"] for row in state.history if "labels_mixed" in row] or None,
+        strength=_by_point(state.history, "strength"),
+        locations=_by_point(state.history, "locations"),
     )
+
+
+def _by_point(history: Sequence[Mapping[str, Any]], name: str) -> dict[str, list[float | None]] | None:
+    """Return a figure of the epochs as one list per insertion point; ``None`` where no epoch has it."""
+    points = sorted({point for row in history for point in row.get(name, {})})
+    return {point: [row.get(name, {}).get(point) for row in history] for point in points} or None

@@ -22,7 +22,7 @@ from ldstyle.seeding import derive_seed
 from ldstyle.training.atomic import replace_text
 from ldstyle.training.attention_maps import localize_attention
 from ldstyle.training.backbones import preprocessing
-from ldstyle.training.caveats import idle_caveat, label_caveats, path_caveats
+from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.checkpoint import CheckpointWriter, load_checkpoint
 from ldstyle.training.config import OptimizerConfig, RunConfig
 from ldstyle.training.distributed import Processes, check_devices, launch
@@ -89,8 +89,8 @@ def _train(
 ) -> RunRecord:
     folder, processes = run_folder(config), Processes(fabric)
     data = open_sources(config.data, seed=config.seed, progress=display.work)
-    for caveat in (*label_caveats(data), *path_caveats(config, data)) if processes.first else ():
-        _log.warning(caveat)
+    for sentence in (*label_caveats(data), *path_caveats(config, data)) if processes.first else ():
+        _log.warning(sentence)
     net = build_net(config, data, fabric)
     channels = preprocessing(plain(net))
     augmentation = Augmentation(mean=channels.mean, std=channels.std)
@@ -151,9 +151,9 @@ def _train(
             save_epoch(folder, state.epoch, net, state.backbone)
         row = _judge(config, state, data, predictions, augmentation, processes)
         display.epoch(row)
-        idle = idle_caveat(net, state.history)
-        if idle is not None and processes.first:
-            _log.warning(idle)
+        for caveat in (idle_caveat(net, state.history), attention_caveat(state.history)):
+            if caveat is not None and processes.first:
+                _log.warning(caveat)
         if logger is not None:
             logger.log_metrics(flat_scalars(row), step=row["epoch"])
             logger.save()

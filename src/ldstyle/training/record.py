@@ -51,6 +51,9 @@ class RunRecord:
         data: Digest of each domain's images and labels; empty in records of earlier versions.
         labels_mixed: Fraction of present labels that the per-label path restyled, by epoch; ``None`` for methods that
             have none.
+        strength: Mean relative feature change at each insertion point, by epoch; ``None`` for methods without style.
+        locations: Effective locations of a median map at each insertion point, as a fraction of the map, by epoch;
+            ``None`` for methods without attention.
         schema: Version of this layout.
     """
 
@@ -75,6 +78,8 @@ class RunRecord:
     threshold_samples: dict[str, dict[str, int]] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
     labels_mixed: list[float] | None = None
+    strength: dict[str, list[float | None]] | None = None
+    locations: dict[str, list[float | None]] | None = None
     schema: int = SCHEMA
 
 
