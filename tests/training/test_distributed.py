@@ -16,8 +16,9 @@ from torch import Tensor
 import ldstyle
 from ldstyle.nn import StyledNet
 from ldstyle.nouns import StyleContext
+from ldstyle.training.backbones import create_network
 from ldstyle.training.config import RunConfig
-from ldstyle.training.distributed import Processes
+from ldstyle.training.distributed import Processes, synchronize_batchnorm
 from ldstyle.training.loop import fit
 from ldstyle.training.setup import build_net
 from ldstyle.training.sources import open_sources
@@ -146,6 +147,23 @@ def test_gradients_and_banks_of_two_processes_are_those_of_one(method: str, scen
     for name, bank in memory.items():
         for key, value in bank.items():
             torch.testing.assert_close(results[0]["state"][name][key], value, atol=1e-3, rtol=1e-3)
+
+
+def test_batchnorm_is_synchronized_on_cuda_and_left_alone_elsewhere() -> None:
+    """The conversion needs no GPU; synchronized statistics do, since torch has them for no other device."""
+    alone, shared = (tiny(Path("scenes"), Path("run"), devices=devices) for devices in (1, 2))
+    backbone = create_network("test_resnet", num_labels=6, output_stride=None).eval()
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    before, state = backbone(images), backbone.state_dict()
+    norms = [module for module in backbone.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert synchronize_batchnorm(backbone, alone, torch.device("cuda")) is backbone
+    assert synchronize_batchnorm(backbone, shared, torch.device("cpu")) is backbone
+    converted = synchronize_batchnorm(backbone, shared, torch.device("cuda"))
+    found = [module for module in converted.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
+    assert len(found) == len(norms) > 0
+    assert all(isinstance(module, torch.nn.SyncBatchNorm) for module in found)
+    assert same(dict(converted.state_dict()), dict(state))
+    assert torch.equal(converted(images), before)
 
 
 def test_one_process_sends_nothing() -> None:

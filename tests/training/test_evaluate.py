@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,15 @@ def test_two_evaluations_at_once_leave_whole_files(run: Path, monkeypatch: pytes
     assert json.loads((run / "evaluations" / f"{TARGET}.json").read_text()) == result
     assert len(load_file(run / f"predictions-{TARGET}.safetensors")[f"all/{TARGET}/scores"]) == 30
     assert not list(run.rglob("*.tmp"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_run_of_a_device_that_is_not_there_is_scored_on_what_there_is(run: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("accelerator: cpu", "accelerator: cuda"))
+    assert "cuda" in (copy / "config.yaml").read_text()
+    assert evaluate(copy, domain=TARGET) == evaluate(run, domain=TARGET)
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from ldstyle.config import LabelDecoupledConfig, LLAMConfig
 from ldstyle.training.config import RunConfig
 
 T = TypeVar("T")
+_NOT_THERE = (MisconfigurationException, RuntimeError, ValueError)
+"""Errors of Lightning for an accelerator that is not there."""
 
 
 class OnHost(Generic[T]):
@@ -38,12 +40,20 @@ def check_devices(config: RunConfig) -> None:
     """
     try:
         Fabric(accelerator=config.accelerator, devices=config.devices, precision=config.precision)
-    except (MisconfigurationException, RuntimeError, ValueError) as error:
+    except _NOT_THERE as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"accelerator and devices must be there on this machine; got accelerator = {config.accelerator!r}, devices "
             f"= {config.devices} ({reason}). Use --accelerator cpu, or auto for what there is."
         ) from error
+
+
+def open_device(config: RunConfig) -> Fabric:
+    """Return the handle on one device like that of a run, or on what there is if this machine has no such device."""
+    try:
+        return Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
+    except _NOT_THERE:
+        return Fabric(accelerator="auto", devices=1, precision=config.precision)
 
 
 def launch(config: RunConfig) -> Fabric:

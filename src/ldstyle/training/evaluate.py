@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
 from numpy.typing import NDArray
 
 from ldstyle.data.augment import Augmentation
@@ -20,6 +19,7 @@ from ldstyle.training.atomic import replace_text
 from ldstyle.training.attention_file import ATTENTION, load_attention, set_attention
 from ldstyle.training.attention_maps import localize_learned, localize_predictions
 from ldstyle.training.config import RunConfig
+from ldstyle.training.distributed import open_device
 from ldstyle.training.epoch_files import load_epochs
 from ldstyle.training.finish import write_predictions
 from ldstyle.training.model_file import LoadedModel, load_model
@@ -59,7 +59,7 @@ def evaluate(
     split = split_domain(table, seed=config.seed)
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress)
-    fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
+    fabric = open_device(config)
     augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
     backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
 
