@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ldstyle import config, functional, nn, nouns, seeding
+    from ldstyle import functional
     from ldstyle.config import (
         CSUConfig,
         CSULiteConfig,
@@ -46,13 +46,9 @@ __all__ = [
     "StyledOutput",
     "UniformConfig",
     "attach",
-    "config",
     "functional",
     "insertion_points",
     "load",
-    "nn",
-    "nouns",
-    "seeding",
 ]
 
 _PARTS = ("config", "functional", "nn", "nouns", "seeding")
