@@ -7,7 +7,7 @@ EXTRAS := dev,geo,onnx,pretrained,ray
 STAMP := $(VENV)/.installed
 SEEDS := 1
 
-.PHONY: demo test lint types unit docs format install clean
+.PHONY: demo test test-isa lint types unit docs format install clean
 
 install: $(STAMP)
 	@echo "ldstyle is in $(BIN): run \`source $(BIN)/activate\`, then \`ldstyle --help\`."
@@ -41,7 +41,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	@echo "==> tests"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-isa: $(STAMP)
+	@PYTHON=$(BIN)/python .ci/test-isa
 
 docs: $(STAMP)
 	@echo "==> documentation"

@@ -173,7 +173,7 @@ def photometric(images: Tensor, factors: Tensor) -> Tensor:
     _check_images(images, factors.shape[1])
     if images.device.type == "cpu":
         return _retouch_on_cpu(images, factors)
-    return _retouch_on_device(images, factors.to(images.device))
+    return _retouch_on_device(images, factors.to(images.device, non_blocking=True))
 
 
 def _augment_on_cpu(
@@ -197,8 +197,8 @@ def _augment_on_device(
     images: Tensor, flips: Tensor, factors: Tensor, order: Sequence[int], scale: Tensor, shift: Tensor
 ) -> Tensor:
     pixels = flip_images(images, flips, out=torch.empty(images.shape, dtype=torch.float32, device=images.device))
-    _jitter(pixels, factors.to(images.device), order)
-    scale, shift = (values.to(images.device).view(3, 1, 1) for values in (scale, shift))
+    _jitter(pixels, factors.to(images.device, non_blocking=True), order)
+    scale, shift = (values.to(images.device, non_blocking=True).view(3, 1, 1) for values in (scale, shift))
     return pixels.mul_(scale).add_(shift)
 
 

@@ -55,7 +55,7 @@ def mixstyle(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     check_partner(partner, batch)
     check_shape(lam, (batch,), name="lam", meaning="(B,)")
     own = global_moments(feats.detach())
-    share = (1 - lam).to(own.mean)[:, None, None]
+    share = (1 - lam).to(own.mean, non_blocking=True)[:, None, None]
     partner = partner.to(feats.device, non_blocking=True)
     new = Moments(*(value + share * (value[partner] - value) for value in own))
     return restyle(feats, own, new)

@@ -80,10 +80,10 @@ class GradCamBank(nn.Module):
         index = self.checked(index)
         maps = maps.detach().float()
         if flips is not None:
-            maps = flip_maps(maps, flips.to(maps.device))
+            maps = flip_maps(maps, flips.to(maps.device, non_blocking=True))
         maps = maps.relu()
         peak = maps.amax(dim=(2, 3), keepdim=True)
-        keep = keep.to(maps.device) & (peak[:, :, 0, 0] > 0) & peak[:, :, 0, 0].isfinite()
+        keep = keep.to(maps.device, non_blocking=True) & (peak[:, :, 0, 0] > 0) & peak[:, :, 0, 0].isfinite()
         maps, keep = torch.where(keep[:, :, None, None], maps / peak, 0.0).half().cpu(), keep.cpu()
         if self.gather is not None:
             index, maps, keep = self.gather(index), self.gather(maps), self.gather(keep)

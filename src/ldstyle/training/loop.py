@@ -186,7 +186,7 @@ def _refresh_maps(
     def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for start in range(0, len(mine), batch_size):
             batch = pool.gather(mine[start : start + batch_size])
-            yield augmentation.normalise(batch.images.to(fabric.device)), batch.present, batch.index
+            yield augmentation.normalise(batch.images.to(fabric.device, non_blocking=True)), batch.present, batch.index
 
     with fabric.autocast():
         net.refresh(batches())

@@ -139,7 +139,7 @@ def plain_images(
 ) -> Iterator[Tensor]:
     """Yield normalised images without augmentation, (B, 3, S, S) on the device."""
     for start in range(0, len(rows), batch_size):
-        yield augmentation.normalise(pool.gather(rows[start : start + batch_size]).images.to(device))
+        yield augmentation.normalise(pool.gather(rows[start : start + batch_size]).images.to(device, non_blocking=True))
 
 
 def flat_scalars(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
