@@ -73,7 +73,12 @@ def step(loss, number, device, optimizer=None):
 
 
 # The type of the device matters little, so a few methods are enough for the one without a backward pass.
-STEPS = [*((method, BACKWARD) for method in METHODS), ("erm", FORWARD), ("mixstyle", FORWARD), ("ld-efdmix-gc", FORWARD)]
+STEPS = [
+    *((method, BACKWARD) for method in METHODS),
+    ("erm", FORWARD),
+    ("mixstyle", FORWARD),
+    ("ld-efdmix-gc", FORWARD),
+]
 
 
 @pytest.mark.parametrize(("method", "device"), STEPS)
