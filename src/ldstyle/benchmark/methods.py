@@ -25,6 +25,12 @@ TITLES = {
     "oracle": "Oracle",
     "csu-published": "CSU (published)",
     "dsu": "DSU",
+    "ld-mixstyle-probe": "LD-MixStyle-Probe",
+    "ld-efdmix-probe": "LD-EFDMix-Probe",
+    "ld-csu-probe": "LD-CSU-Probe",
+    "ld-mixstyle-masks": "LD-MixStyle-Masks",
+    "ld-efdmix-masks": "LD-EFDMix-Masks",
+    "ld-csu-masks": "LD-CSU-Masks",
 }
 METHODS = tuple(TITLES)
 """All built-in methods: the paper's rows in its order, then what goes beyond them."""

@@ -39,6 +39,7 @@ from ldstyle.training.sources import SourceData, open_sources
 from ldstyle.training.state import TrainingState, plain
 from ldstyle.training.step import KNOWN, BatchSource, StyledLoss
 from ldstyle.training.stopping import selection_score
+from ldstyle.training.stored_maps import fill_maps
 from ldstyle.training.validation import Predictions, flat_scalars, predict
 
 _log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ def _train(
     if checkpoint is not None:
         state.load_state_dict(checkpoint)
         display.say(f"Going on with epoch {state.epoch}, after step {state.step}.")
+    fill_maps(net, data, config, fabric, display=display, stop=lambda: interruption.requested)
     steps = config.optimizer.steps_per_epoch or len(state.sampler)
     logger = open_logger(config, folder) if processes.first else None
     for row in state.history if logger else ():
