@@ -89,9 +89,7 @@ def test_masks_are_averaged_over_the_locations_of_the_finest_point(
                 [[region[4 * i : 4 * i + 4, 4 * j : 4 * j + 4].sum() / 16 for j in range(side)] for i in range(side)]
             )
             # Divided by their maximum and rounded to half precision.
-            torch.testing.assert_close(
-                found.maps[sample, label].float(), cells / cells.max(), rtol=2**-10, atol=2**-14
-            )
+            torch.testing.assert_close(found.maps[sample, label].float(), cells / cells.max(), rtol=2**-10, atol=2**-14)
 
 
 def test_images_without_masks_take_the_fallback(scenes: Path, tmp_path: Path, fabric: Fabric) -> None:
