@@ -96,14 +96,14 @@ def test_table_3_stands_in_the_selected_files() -> None:
     }
 
 
-def test_the_six_variants_are_three_operators_times_two_attention_sources() -> None:
+def test_the_variants_are_three_operators_times_four_attention_sources() -> None:
     found = {}
     for name in methods():
         style = config_from(NEEDED | method_settings(name)).style
         if isinstance(style, ldstyle.LabelDecoupledConfig):
             found[name] = (type(style.operator).__name__, type(style.attention).__name__)
     operators = {"mixstyle": "MixStyleConfig", "efdmix": "EFDMixConfig", "csu": "CSULiteConfig"}
-    sources = {"": "LLAMConfig", "-gc": "GradCamConfig"}
+    sources = {"": "LLAMConfig", "-gc": "GradCamConfig", "-probe": "ProbeConfig", "-masks": "MasksConfig"}
     assert found == {
         f"ld-{operator}{suffix}": (operators[operator], sources[suffix]) for operator in operators for suffix in sources
     }

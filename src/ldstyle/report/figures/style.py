@@ -95,7 +95,7 @@ class Look:
         colour: Colour.
         marker: Shape of its points.
         line: Line style, by its name or its dashes.
-        fill: ``full``, ``left`` (half filled) or ``none`` (hollow).
+        fill: ``full``, ``left``, ``right``, ``bottom`` or ``top`` (half filled), or ``none`` (hollow).
     """
 
     colour: str
@@ -118,6 +118,7 @@ class Look:
 
 
 _OPERATORS = {"mixstyle": (BLUE, "s"), "efdmix": (VERMILLION, "^"), "csu": (GREEN, "D")}
+_SOURCES = {"": ("-", "full"), "gc": ("--", "left"), "probe": ("-.", "right"), "masks": ((0, (1, 1)), "bottom")}
 _OTHERS = {
     "erm": Look(BLACK, "o"),
     "swad": Look(PURPLE, "P", "-."),
@@ -131,7 +132,7 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
     """Return the look of each method: known ones always the same, others by their position among the unknown.
 
     The operator gives colour and shape; global methods are hollow and dotted, learned attention is filled and solid,
-    cached maps are half filled and dashed.
+    cached maps, those of a probe and masks are half filled on the left, the right and at the bottom, and dashed.
     """
     found: dict[str, Look] = {}
     unknown = 0
@@ -155,13 +156,12 @@ def _known(method: str) -> Look | None:
         return None if look is None else replace(look, line=(0, (6, 1, 1, 1, 1, 1)), fill="top")
     if method in _OTHERS:
         return _OTHERS[method]
-    operator = method.removeprefix("ld-").removesuffix("-gc")
-    if operator not in _OPERATORS or (method.endswith("-gc") and not method.startswith("ld-")):
+    if method in _OPERATORS:
+        return Look(*_OPERATORS[method], ":", "none")
+    operator, _, source = method.removeprefix("ld-").partition("-")
+    if not method.startswith("ld-") or operator not in _OPERATORS or source not in _SOURCES:
         return None
-    colour, marker = _OPERATORS[operator]
-    if not method.startswith("ld-"):
-        return Look(colour, marker, ":", "none")
-    return Look(colour, marker, "--", "left") if method.endswith("-gc") else Look(colour, marker)
+    return Look(*_OPERATORS[operator], *_SOURCES[source])
 
 
 @contextmanager
