@@ -112,6 +112,8 @@ class LLAMConfig:
             cross-entropy between each map and the network's own class activation map of a correct prediction; ``lse``
             classifies present and absent labels by log-sum-exp pooling of the attention logits.
         grounding_weight: Weight of that loss in the objective.
+        grounding_threshold: Fraction of a class activation map's maximum in [0, 1) below which its values are removed
+            before ``cam`` compares attention with it.
     """
 
     temperature: float = 10.0
@@ -121,6 +123,7 @@ class LLAMConfig:
     blend_gradient: bool = True
     grounding: Literal["none", "cam", "lse"] = "none"
     grounding_weight: float = 1.0
+    grounding_threshold: float = 0.0
 
     def __post_init__(self) -> None:
         _require(self.temperature > 0, "attention.temperature must be positive", self.temperature)
@@ -128,6 +131,7 @@ class LLAMConfig:
         _require_one_of("attention.input_norm", self.input_norm, ("instance", "none"))
         _require_one_of("attention.grounding", self.grounding, ("none", "cam", "lse"))
         _require(self.grounding_weight >= 0, "attention.grounding_weight must not be negative", self.grounding_weight)
+        _require_threshold(self.grounding_threshold, name="attention.grounding_threshold")
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,10 @@ def test_the_evidence_is_pooled_from_the_attention_logits():
     assert output.evidence.shape == (len(net.points), 6, net.num_labels)
 
 
-def test_the_target_is_the_class_activation_map_of_the_same_pass():
-    net = styled(replace(grounded("cam"), gate_prob=0.0))
+@pytest.mark.parametrize("threshold", [0.0, 0.6])
+def test_the_target_is_the_class_activation_map_of_the_same_pass(threshold):
+    attention = LLAMConfig(grounding="cam", grounding_threshold=threshold)
+    net = styled(replace(PLAIN, attention=attention, gate_prob=0.0))
     images, context = make_images(6), confident(net)
     output = net(images, context)
     with torch.no_grad():
@@ -112,7 +114,8 @@ def test_the_target_is_the_class_activation_map_of_the_same_pass():
     for point, style in zip(net.points, net.styles, strict=True):
         feats = features_at(net, point.name, images)
         logits = style.llam.logits(feats)
-        target = LF.unit_mass(LF.resize_maps(maps.relu(), tuple(logits.shape[2:])), keep)
+        target = LF.threshold_maps(LF.resize_maps(maps.relu(), tuple(logits.shape[2:])), threshold=threshold)
+        target = LF.unit_mass(target, keep)
         found = target.sum(dim=(2, 3)) > 0
         losses.append(LF.attention_cross_entropy(logits, target, found, temperature=style.llam.temperature))
     torch.testing.assert_close(output.grounding, torch.stack(losses).mean())
@@ -145,7 +148,7 @@ def test_switched_off_it_is_not_there():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("grounding_weight", -1), ("grounding", "mask"), ("input_norm", "batch")],
+    [("grounding_weight", -1), ("grounding", "mask"), ("grounding_threshold", 1.0), ("input_norm", "batch")],
 )
 def test_settings_outside_their_range_are_refused(setting, value):
     with pytest.raises(ValueError, match=f"attention.{setting} must .*{value}"):

@@ -20,7 +20,14 @@ from ldstyle.config import (
     StoredAttention,
     StyleConfig,
 )
-from ldstyle.functional import attention_cross_entropy, match_partners, relative_change, resize_maps, unit_mass
+from ldstyle.functional import (
+    attention_cross_entropy,
+    match_partners,
+    relative_change,
+    resize_maps,
+    threshold_maps,
+    unit_mass,
+)
 from ldstyle.nn.activation_maps import capture, linear_maps, predicted, refresh_bank
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style
 from ldstyle.nn.global_style import GlobalStyle
@@ -276,16 +283,16 @@ class StyledNet(nn.Module):
         assert isinstance(self.head, LinearHead)
         assert isinstance(self.style, LabelDecoupledConfig)
         assert isinstance(self.style.attention, LLAMConfig)
+        attention = self.style.attention
         maps, keep = linear_maps(self.backbone, self.head, feats).relu(), predicted(logits.detach(), batch.present)
         losses = []
         for styled in passed:
             assert styled.logits is not None
             size = (styled.logits.shape[2], styled.logits.shape[3])
-            target = unit_mass(resize_maps(maps, size), keep)
+            target = threshold_maps(resize_maps(maps, size), threshold=attention.grounding_threshold)
+            target = unit_mass(target, keep)
             found = target.flatten(2).any(dim=-1)  # a map without a positive part is left out
-            losses.append(
-                attention_cross_entropy(styled.logits, target, found, temperature=self.style.attention.temperature)
-            )
+            losses.append(attention_cross_entropy(styled.logits, target, found, temperature=attention.temperature))
         return torch.stack(losses).mean()
 
     def _remember(self, feats: Tensor, context: StyleContext) -> None:
