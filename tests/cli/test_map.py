@@ -40,13 +40,18 @@ def test_a_scene_is_mapped_beside_its_footprints_and_a_mismatch_is_told(setting,
     features = json.loads(Path("scene-labels.geojson").read_text())["features"]
     err = capfd.readouterr().err
     assert f"{len(features)} footprints: scene-labels.geojson" in err
-    assert "A tile of 32 px at 0.787 m shows 25 m of ground, about as the training images did" in err
+    assert "A tile of 32 px at 0.787 m shows 25 m of ground; the model does not state" in err
 
 
 def test_options_reach_the_map(setting, capfd):
-    assert main(["map", "run", "scene.tif", "--match-gsd", "--overlap", "4", "--out", "m.tif"]) == 0
+    matched = ["map", "run", "scene.tif", "--match-gsd", "--overlap", "4", "--out", "m.tif"]
+    assert main(matched) == 2
+    assert "--trained-gsd" in capfd.readouterr().err
+    assert main([*matched, "--trained-gsd", "0.3", "0.7"]) == 2
+    assert "a factor of 2 apart" in capfd.readouterr().err
+    assert main([*matched, "--trained-gsd", "1.2", "1.8"]) == 0
     with rasterio.open("m.tif") as raster:
-        assert raster.tags()["tile"] == "60"  # 48 m, between DFC15 and UC Merced, at 0.787 m
+        assert raster.tags()["tile"] == "60"  # 47 m, the geometric mean of 38 m and 58 m, at 0.787 m
         assert raster.tags()["stride"] == "15"
     assert main(["map", "run", "scene.tif", "--bands", "1", "2", "9"]) == 2
     assert "--bands must be three numbers in 1 .. 3" in capfd.readouterr().err

@@ -159,3 +159,13 @@ def test_a_label_without_training_data_is_named_and_never_reached(tmp_path):
     entries = describe(load_model(tmp_path))
     assert json.loads(entries["untrained_labels"]) == ["tree"]
     assert json.loads(entries["thresholds"]) == [0.5, NEVER, 0.6]
+
+
+@pytest.mark.parametrize("target", ["safetensors", "timm"])
+def test_exported_files_have_the_mode_of_any_new_file(tmp_path, target):
+    write_model(tmp_path / "run")
+    (tmp_path / "plain").write_text("")
+    out = export_model(load_model(tmp_path / "run"), target, tmp_path / "out")
+    files = [out] if out.is_file() else sorted(out.iterdir())
+    modes = {path.name: path.stat().st_mode for path in files}
+    assert set(modes.values()) == {(tmp_path / "plain").stat().st_mode}, modes

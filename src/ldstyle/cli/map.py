@@ -26,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
         min_valid=arguments.min_valid,
         batch_size=arguments.batch_size,
         allow_virtual=arguments.allow_virtual,
+        trained_gsd=tuple(arguments.trained_gsd),
     )
     out = arguments.out or Path(f"{arguments.scene.stem}-labels.tif")
     inputs = [arguments.scene, *model_files(arguments.model)]
@@ -61,6 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tile", type=positive, help="side of a tile in pixels of the scene (default: the model's)")
     parser.add_argument(
         "--match-gsd", action="store_true", help="choose tiles that show as much ground as the training images"
+    )
+    parser.add_argument(
+        "--trained-gsd",
+        type=float,
+        nargs="+",
+        default=(),
+        metavar="METRES",
+        help="metres per pixel of the training images at the model's size, for all sources or one value for each",
     )
     parser.add_argument(
         "--overlap",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ldstyle.nn.layout import logits_of
 from ldstyle.seeding import derive_seed
-from ldstyle.training.atomic import replace_file
+from ldstyle.training.atomic import give_default_mode, replace_file
 from ldstyle.training.backbones import pretrained_settings
 from ldstyle.training.model_file import LoadedModel
 from ldstyle.training.scoring import evaluating
@@ -222,6 +222,7 @@ def _timm_folder(model: LoadedModel, out: Path) -> None:
         )
         network = timm.create_model(f"local-dir:{partial}", pretrained=True).eval()
         check_equal(model, network, what=f"'{out}' in timm")
+        give_default_mode(file for file in partial.rglob("*") if file.is_file())
         partial.replace(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ldstyle.training.model_file import LoadedModel
 
-# Side of an image in metres, smallest and largest; pixels of the release times ground sampling distance.
-_ARCHIVES = {"ucm": (76.8, 76.8), "aid": (300.0, 4800.0), "dfc15": (30.0, 30.0)}
 _METRES_PER_DEGREE = 111_320.0
 _ALIKE = 1.5
+_MOST_APART = 2.0
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,33 @@ class GroundScale:
     longest: float
 
 
-def trained_scale(model: LoadedModel) -> GroundScale | None:
-    """Return how much ground the training images show: by the model's own note, else by its sources if known."""
-    if model.gsd is not None:
-        return GroundScale(model.gsd * model.size, model.gsd * model.size)
-    known = [_ARCHIVES.get(name.lower()) for name in model.sources]
-    sides = [side for side in known if side is not None]
-    if not sides or len(sides) < len(known):
+def trained_scale(model: LoadedModel, stated: Sequence[float] = ()) -> GroundScale | None:
+    """Return how much ground the training images show, or ``None`` if neither user nor model states it.
+
+    Args:
+        model: The model; it may state the ground sampling distance of its training images.
+        stated: Metres per pixel of the training images at the model's size, one value per source or one for all; they
+            take precedence. The names of the sources state nothing.
+    """
+    values = tuple(stated) or (() if model.gsd is None else (model.gsd,))
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        raise ValueError(f"--trained-gsd must be metres above 0; got {' '.join(f'{value:g}' for value in values)}.")
+    if not values:
         return None
-    return GroundScale(min(side[0] for side in sides), max(side[1] for side in sides))
+    return GroundScale(min(values) * model.size, max(values) * model.size)
 
 
 def matching_tile(scale: GroundScale, gsd: float) -> int:
-    """Return the side in pixels of a tile that shows as much ground as the training images, the middle of them."""
+    """Return the side in pixels of a tile that shows as much ground as the training images.
+
+    Raises:
+        ValueError: The sources differ by more than a factor of two, so no one tile suits them.
+    """
+    if scale.longest > _MOST_APART * scale.shortest:
+        raise ValueError(
+            f"--match-gsd needs training images of about one scale; the sources show {_range(scale)} of ground, more "
+            f"than a factor of {_MOST_APART:g} apart. Choose --tile for the source that the scene resembles."
+        )
     return max(1, round(math.sqrt(scale.shortest * scale.longest) / gsd))
 
 
@@ -58,30 +72,36 @@ def metres_per_pixel(x_scale: float, y_scale: float, *, degrees: bool, unit: flo
     return math.sqrt(abs(x_scale * y_scale)) * unit
 
 
-def scale_words(model: LoadedModel, *, gsd: float | None, tile: int) -> list[str]:
+def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Sequence[float] = ()) -> list[str]:
     """Say whether tiles show as much ground as the training images.
 
     Args:
         model: The model.
         gsd: Metres per pixel of the scene; ``None`` if it has no reference system.
         tile: Side of a tile in pixels.
+        stated: See :func:`trained_scale`.
     """
     if gsd is None:
         return ["The scene has no reference system, so the size of a pixel on the ground is not known."]
     side = gsd * tile
     here = f"A tile of {tile} px at {gsd:.3g} m shows {side:.0f} m of ground"
-    scale = trained_scale(model)
+    scale = trained_scale(model, stated)
     if scale is None:
-        return [f"{here}; the model does not say how much its training images showed. Compare, and set --tile."]
+        return [
+            f"{here}; the model does not state how much its training images showed. State it with --trained-gsd, or "
+            "compare, and set --tile."
+        ]
     trained = _range(scale)
     if scale.shortest / _ALIKE <= side <= scale.longest * _ALIKE:
         return [f"{here}, about as the training images did ({trained})."]
     larger = side < scale.shortest
+    one = scale.longest <= _MOST_APART * scale.shortest
+    way_out = f"Set --match-gsd (tiles of {matching_tile(scale, gsd)} px)" if one else "Set --tile"
     factor = scale.shortest / side if larger else side / scale.longest
     return [
         f"warning: {here}, the training images {trained}: objects look {factor:.1f} times "
-        f"{'larger' if larger else 'smaller'} than the model knows them. Set --match-gsd (tiles of "
-        f"{matching_tile(scale, gsd)} px), or do not trust the map."
+        f"{'larger' if larger else 'smaller'} than the model knows them. {way_out}, or do not "
+        "trust the map."
     ]
 
 

@@ -39,6 +39,7 @@ class MapOptions:
         limits: Values that become black and white; needed unless the scene is of 8 bits.
         min_valid: A tile is predicted if at least this share of it has data.
         batch_size: Tiles at once.
+        trained_gsd: Metres per pixel of the training images at the model's size, for all or one per source.
         allow_virtual: Open rasters of any format, also virtual ones, which read the files and addresses they name.
     """
 
@@ -50,6 +51,7 @@ class MapOptions:
     min_valid: float = 0.5
     batch_size: int = 32
     allow_virtual: bool = False
+    trained_gsd: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.min_valid <= 1:
@@ -123,7 +125,7 @@ def map_scene(
         )
         resumed = len(store)
         _predict_rows(classifier, scene, grid, store, options, progress)
-        return _write(classifier, scene, grid, store, out, resumed)
+        return _write(classifier, scene, grid, store, out, resumed, options.trained_gsd)
 
 
 def footprints_of(out: Path) -> Path:
@@ -151,10 +153,11 @@ def _sole_writer(out: Path) -> Iterator[None]:
 def _tile(classifier: Classifier, scene: Scene, options: MapOptions) -> int:
     if not options.match_gsd:
         return options.tile or classifier.size
-    scale = trained_scale(classifier.model)
+    scale = trained_scale(classifier.model, options.trained_gsd)
     if scale is None or scene.gsd is None:
         what = "the scene" if scene.gsd is None else "the model"
-        raise ValueError(f"--match-gsd needs the size of a pixel on the ground; {what} does not say it. Set --tile.")
+        way_out = "Set --tile" if scene.gsd is None else "State it with --trained-gsd, or set --tile"
+        raise ValueError(f"--match-gsd needs the size of a pixel on the ground; {what} does not state it. {way_out}.")
     if options.tile is not None:
         raise ValueError("--tile and --match-gsd both choose the tile; set one of them.")
     pixels = matching_tile(scale, scene.gsd)
@@ -217,7 +220,15 @@ def _with_data(rows: Iterator[NDArray[np.float32]], scene: Scene, grid: TileGrid
         yield np.where(scene.cells_with_data(grid, number), row, np.float32("nan"))
 
 
-def _write(classifier: Classifier, scene: Scene, grid: TileGrid, store: TileStore, out: Path, resumed: int) -> SceneMap:
+def _write(
+    classifier: Classifier,
+    scene: Scene,
+    grid: TileGrid,
+    store: TileStore,
+    out: Path,
+    resumed: int,
+    trained_gsd: Sequence[float],
+) -> SceneMap:
     model, gsd = classifier.model, scene.gsd
     thresholds = model.thresholds.tolist()
     tags = {
@@ -239,7 +250,7 @@ def _write(classifier: Classifier, scene: Scene, grid: TileGrid, store: TileStor
     area = None if gsd is None else (gsd * grid.stride) ** 2
     regions = write_footprints(footprints, out, thresholds=thresholds, vocabulary=model.vocabulary, cell_area=area)
     store.remove()
-    words = scale_words(model, gsd=gsd, tile=grid.tile)
+    words = scale_words(model, gsd=gsd, tile=grid.tile, stated=trained_gsd)
     if model.untrained_labels:
         words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
     if scene.dataset.crs is None:

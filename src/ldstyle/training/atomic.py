@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -58,6 +58,17 @@ def replace_file(
 def replace_text(path: Path, text: str, *, shared: bool = False) -> None:
     """Write a text file in one step; see :func:`replace_file`."""
     replace_file(path, lambda file: file.write(text.encode()), shared=shared)
+
+
+def give_default_mode(paths: Iterable[Path]) -> None:
+    """Give files that a library made for their owner alone the mode of any new file here."""
+    for path in paths:
+        blank = path.with_name(f"{path.name}.mode.tmp")
+        blank.write_bytes(b"")  # the umask cannot be read without setting it, which is not safe with threads
+        try:
+            path.chmod(blank.stat().st_mode & 0o777)
+        finally:
+            blank.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
