@@ -157,3 +157,17 @@ def test_the_real_folder_is_sound_but_for_the_images_of_dfc15(real_data, capsys,
     out = capsys.readouterr().out
     assert [line.split(":")[0] for line in out.splitlines() if ": " in line] == ["note", "error"]
     assert "aid: tree 2407, the paper has 2406" in out
+
+
+def test_check_lists_labels_by_domain_and_names_those_without_data(root, capsys):
+    (root / "mine" / "labels.csv").write_text("path,tree,car,cloudy,lat\na.png,1,,0,51.3\n")
+    assert run("check", "--root", root, "--domains", "mine") == 1
+    assert "--ignore lat (setting data.ignore)" in capsys.readouterr().out
+    assert run("check", "--root", root, "--domains", "mine", "--ignore", "lat") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["tree", "1", "of", "1"] in lines
+    assert ["cloudy", "0", "of", "1"] in lines
+    assert ["car", "unknown"] in lines
+    assert any(line[:3] == ["note:", "car", "is"] for line in lines)
+    assert run("stats", "--root", root, "--domains", "mine", "--labels", "tree", "--csv", "-") == 0
+    assert [line.split(",")[0] for line in capsys.readouterr().out.split()[-1:]] == ["tree"]

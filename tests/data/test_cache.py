@@ -211,7 +211,7 @@ def test_a_source_truncated_after_caching_is_refused_with_the_reason(table, fold
 def test_an_empty_table_or_size_is_refused(table, folder):
     with pytest.raises(ValueError, match="at least one image; the table of 'west' is empty"):
         open_cache(table.select([]), size=SIZE, cache_dir=folder)
-    with pytest.raises(ValueError, match="`size` must be a positive number of pixels; got 0"):
+    with pytest.raises(ValueError, match=r"`size` must be a positive number of pixels, .* got 0"):
         open_cache(table, size=0, cache_dir=folder)
 
 
@@ -326,3 +326,73 @@ def test_real_imagery_is_cached_as_it_is_decoded(real_data, tmp_path):
     for i in range(len(some)):
         assert np.array_equal(opened.images[i], decode(some.path(i), 64))
         assert np.array_equal(opened.masks[i], decode_mask(some.root / some.masks[i], 64))
+
+
+@pytest.mark.parametrize("size", [10**6, 2**40])
+def test_a_size_beyond_all_memory_is_refused(table, folder, size):
+    with pytest.raises(ValueError, match=rf"`size` must be a positive number of pixels, at most 16384; got {size}"):
+        open_cache(table, size=size, cache_dir=folder)
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Make a folder look as if it could not be written; whoever may do everything cannot try it for real."""
+
+    def refuse(lock, *arguments, **settings):
+        raise PermissionError(errno.EACCES, "Permission denied", lock.lock_file)
+
+    def refuse_writing(path, value):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    def switch():
+        monkeypatch.setattr(cache_module.FileLock, "acquire", refuse)
+        monkeypatch.setattr(cache_module, "_replace_json", refuse_writing)
+
+    return switch
+
+
+def test_a_complete_cache_that_cannot_be_written_is_read(table, folder, decodes, read_only):
+    built = open_cache(table, size=SIZE, cache_dir=folder)
+    os.utime(built.path / "images.u8", (1, 1))
+    decodes.clear()
+    read_only()
+    assert np.array_equal(open_cache(table, size=SIZE, cache_dir=folder).images, built.images)
+    assert not decodes
+
+
+def test_a_cache_that_is_missing_where_none_can_be_written_is_told(table, folder, read_only):
+    read_only()
+    with pytest.raises(PermissionError, match=r"`cache_dir` '.*cache' cannot be written, .* 'west' at 16 px"):
+        open_cache(table, size=SIZE, cache_dir=folder)
+
+
+def test_waiting_for_another_process_can_be_stopped(table, folder, monkeypatch):
+    monkeypatch.setattr(cache_module, "WAIT_SECONDS", 0.01)
+    folder.mkdir()
+
+    def stop(done, total, what):
+        raise KeyboardInterrupt(what)
+
+    with (
+        cache_module.FileLock(folder / f".west-{SIZE}px.lock"),
+        pytest.raises(KeyboardInterrupt, match="wait for west"),
+    ):
+        open_cache(table, size=SIZE, cache_dir=folder, progress=stop)
+
+
+def test_a_domain_named_like_a_path_or_a_pattern_has_a_cache(tmp_path, folder, decodes):
+    table = make_table(tmp_path / "data", domain="2020/spring [a]")
+    assert open_cache(table, size=SIZE, cache_dir=folder).path.parent == folder
+    decodes.clear()
+    open_cache(table, size=SIZE, cache_dir=folder)
+    assert not decodes
+
+
+def test_pipes_and_circular_links_are_missing_files(tmp_path, folder):
+    table = make_table(tmp_path / "data")
+    table.path(0).unlink()
+    table.path(1).unlink()
+    os.mkfifo(table.path(0))
+    table.path(1).symlink_to(table.path(1).name)
+    with pytest.raises(FileNotFoundError, match=r"2 files of 'west' are missing .* 'images/0.png', 'images/1.png'"):
+        open_cache(table, size=SIZE, cache_dir=folder)

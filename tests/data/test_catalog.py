@@ -5,6 +5,7 @@ import pytest
 
 from ldstyle.data.archives import find_images
 from ldstyle.data.catalog import find_domains, official_domains, read_domains
+from ldstyle.data.own import LabelColumns
 from ldstyle.data.tables import PAPER_VOCABULARY
 
 
@@ -158,3 +159,33 @@ def test_the_real_folder_reads_but_for_the_images_of_dfc15(real_data):
     assert tables[2].mask_bits == ((0,), (1,), (2,), (3,), (4,), ())
     with pytest.raises(FileNotFoundError, match="DFC15 images not found"):
         read_domains(real_data)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"image,domain,tree\na.png,x,1\n", r"has no column `path`, it has \['image', 'domain', 'tree'\]"),
+        (b"Path,domain,tree\na.png,x,1\n", r"has no column `path`, .* Did you mean 'Path'\?"),
+        ("path,domain,tree\na.png,x,1\n".encode("utf-16"), r"is none: A label table must be UTF-8 text"),
+        ("path,domain,tree\na.png,x,1\n".encode("utf-16-le"), r"is none: A label table must be UTF-8 text"),
+        (b"", r"is none: A label table needs a header and at least one row"),
+    ],
+)
+def test_a_table_that_is_not_used_is_named_with_the_reason(tmp_path, content, reason):
+    (tmp_path / "all.csv").write_bytes(content)
+    with pytest.raises(FileNotFoundError, match=rf"No data found in .* 'all.csv' {reason}"):
+        read_domains(tmp_path)
+
+
+def test_tables_whose_domains_differ_in_case_only_are_refused(root):
+    (root / "more.csv").write_text("path,domain,tree\ndrone/a.png,Drone,1\n")
+    with pytest.raises(ValueError, match=r"Domains must differ in more than case; got 'drone' and 'Drone'"):
+        read_domains(root)
+
+
+def test_a_label_that_no_table_has_is_refused_with_a_suggestion(root):
+    with pytest.raises(
+        ValueError, match=r"`labels` must name columns of the tables; 'trees' is none. Did you mean 'tree'"
+    ):
+        read_domains(root, ["drone", "plane"], columns=LabelColumns(("trees",)))
+    assert read_domains(root, ["drone"], columns=LabelColumns(ignore=("car",)))[0].vocabulary == ("tree",)

@@ -2,7 +2,7 @@ import pytest
 from PIL import Image
 
 from ldstyle.data.catalog import find_domains, shared_label_map
-from ldstyle.data.inspection import inspect_domain
+from ldstyle.data.inspection import inspect_domain, unknown_labels
 
 
 def inspect(root, name, **settings):
@@ -85,3 +85,15 @@ def test_a_table_that_cannot_be_read_is_a_problem_of_its_domain(root):
 def test_images_that_an_own_table_leaves_out_are_notes(root, make_image):
     make_image(root / "mine" / "b.png")
     assert inspect(root, "mine").notes == ("mine: 1 images are not in 'labels.csv': 'b.png'",)
+
+
+def test_labels_are_counted_by_domain_and_blank_ones_named(tmp_path, make_image):
+    for name in ("east", "west"):
+        make_image(tmp_path / name / "a.png")
+    (tmp_path / "east" / "labels.csv").write_text("path,tree,ship,dock\na.png,1,,\n")
+    (tmp_path / "west" / "labels.csv").write_text("path,tree,ship,dock\na.png,0,1,\n")
+    found = [inspect(tmp_path, name) for name in ("east", "west")]
+    assert found[0].counts == {"tree": (1, 1), "ship": (0, 0), "dock": (0, 0)}
+    ship, dock = unknown_labels(found)
+    assert "ship is unknown in every row of east;" in ship
+    assert "dock is unknown in every row of every domain;" in dock

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ldstyle.data.own import read_table, unlisted_images
+from ldstyle.data.own import LabelColumns, read_table, unlisted_images
 from ldstyle.data.vocabulary import LabelMap
 
 
@@ -154,3 +154,41 @@ def test_the_drone_table_reads_with_scenes_and_masks(real_data):
     assert table.vocabulary == ("building", "car", "tree", "water", "pavement")
     assert all((table.root / mask).is_file() for mask in table.masks)
     assert table.mask_bits is None
+
+
+EXTRA = "path,lat,tree,notes,cloudy\nimages/a.png,51.3,1,low sun,0\nimages/b.png,51.4,0,,1\n"
+
+
+def test_extra_columns_are_refused_with_the_option_that_names_them(folder):
+    with pytest.raises(ValueError, match=r"'51.3 \(line 2, column lat\)'.* --ignore lat notes \(setting data.ignore\)"):
+        read_table(write(folder, EXTRA))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        LabelColumns(ignore=("lat", "notes", "cloudy")),
+        LabelColumns(labels=("tree",)),
+        LabelColumns(("tree",), ("lat",)),
+    ],
+)
+def test_extra_columns_are_left_out_where_they_are_named(folder, columns):
+    (table,) = read_table(write(folder, EXTRA), columns=columns)
+    assert (table.vocabulary, table.labels.tolist()) == (("tree",), [[1], [0]])
+
+
+def test_a_table_may_have_none_of_the_named_labels(folder):
+    (table,) = read_table(write(folder, EXTRA), columns=LabelColumns(("ship",)), mapping=LabelMap(("ship",)))
+    assert table.labels.tolist() == [[-1], [-1]]
+
+
+@pytest.mark.parametrize("names", [("tree", "tree"), ("path", "tree")])
+def test_a_column_is_not_both_a_label_and_ignored(names):
+    with pytest.raises(ValueError, match=rf"`labels` and `ignore` must be different columns, .* got '{names[0]}'"):
+        LabelColumns((names[0],), (names[1],))
+
+
+def test_domains_that_differ_in_case_only_are_refused(folder):
+    text = "path,domain,tree\nimages/a.png,UCM,1\nimages/b.png,ucm,0\n"
+    with pytest.raises(ValueError, match=r"Domains must differ in more than case; got 'UCM' and 'ucm'"):
+        read_table(write(folder, text))

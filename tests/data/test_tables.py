@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ldstyle.data.tables import SceneTable, fail, first_few
+from ldstyle.data.tables import SceneTable, fail, file_stem, first_few
 
 
 def make(**changes):
@@ -75,3 +75,31 @@ def test_offenders_are_named_up_to_a_few_and_counted():
 def test_the_strict_report_raises_what_it_is_given():
     with pytest.raises(FileNotFoundError, match="gone"):
         fail(FileNotFoundError("gone"))
+
+
+@pytest.mark.parametrize("name", ["ucm", "My city 2", "münchen", "a+b", "x.y-z_1"])
+def test_ordinary_names_are_file_names(name):
+    assert file_stem(name) == name
+
+
+def test_names_that_are_no_file_names_are_written_as_different_ones(tmp_path):
+    names = [
+        "2020/spring",
+        "2020%2Fspring",
+        "2020\\spring",
+        "..",
+        ".",
+        "",
+        "a\0b",
+        "a\nb",
+        'q:*?"<>|',
+        "x" * 300,
+        "x" * 301,
+    ]
+    stems = [file_stem(name) for name in names]
+    assert len(set(stems)) == len(names)
+    assert file_stem("2020/spring") == "2020%2Fspring"
+    for stem in stems:
+        (tmp_path / f"predictions-{stem}.safetensors").write_text("")
+    assert len(list(tmp_path.iterdir())) == len(names)
+    assert not any(stem.startswith(".") for stem in stems)

@@ -91,3 +91,11 @@ def test_a_label_map_of_the_wrong_form_is_refused(tmp_path, text, error, match):
 def test_a_missing_label_map_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"There is no label map '.*map.yaml'"):
         load_label_map(tmp_path / "map.yaml")
+
+
+def test_the_error_about_a_file_that_is_no_label_map_does_not_quote_it(tmp_path):
+    (tmp_path / "shadow").write_text("root: [secret: phrase\nmore: ]words")
+    with pytest.raises(ValueError, match=r"shadow' is not YAML in line \d") as caught:
+        load_label_map(tmp_path / "shadow")
+    assert "secret" not in str(caught.value)
+    assert "words" not in str(caught.value)

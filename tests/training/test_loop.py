@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import signal
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +20,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 import ldstyle.training.loop as loop
+from ldstyle.data import sources
 from ldstyle.data.synthetic import write_scenes
 from ldstyle.training.config import OptimizerConfig
 from ldstyle.training.evaluate import evaluate
+from ldstyle.training.interruption import Interrupted
 from ldstyle.training.loop import fit, set_learning_rates
 from ldstyle.training.model_file import load_model
 from ldstyle.training.record import RunRecord
@@ -257,3 +263,55 @@ def test_the_pseudo_domain_joins_training_only(scenes: Path, tmp_path: Path) -> 
 def test_a_logger_that_is_not_installed_is_named(scenes: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"logger 'wandb' needs the package 'wandb', which is not installed"):
         fit(tiny(scenes, tmp_path / "run", logger="wandb"))
+
+
+def test_too_few_images_for_a_batch_are_counted_by_domain(scenes: Path, tmp_path: Path) -> None:
+    root = tmp_path / "few"
+    for name in SOURCES:
+        shutil.copytree(scenes / name, root / name)
+        lines = (root / name / "labels.csv").read_text().splitlines()
+        (root / name / "labels.csv").write_text("\n".join(lines[:4]) + "\n")
+    config = tiny(root, tmp_path / "run")
+    with pytest.raises(
+        ValueError, match=r"optimizer.batch_size = 8; there are 2 \(1 of suburb, 1 of harbour\).* at most 2"
+    ):
+        fit(config)
+
+
+def test_a_request_to_stop_is_answered_while_images_are_prepared(scenes: Path, tmp_path: Path) -> None:
+    config = tiny(scenes, tmp_path / "run", data={"cache_dir": str(tmp_path / "cache")})
+    read = sources.decode
+
+    def interrupt(*arguments: Any, **settings: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return read(*arguments, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "decode", interrupt)
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # for the signals after the first
+        with pytest.raises(Interrupted, match="while the images were prepared"):
+            fit(config)
+        signal.signal(signal.SIGTERM, before)
+    assert not list((tmp_path / "cache").glob("*/header.json"))
+
+
+def test_a_domain_named_like_a_path_trains_and_is_evaluated(scenes: Path, tmp_path: Path) -> None:
+    rows = []
+    for name, domain in zip((*SOURCES, TARGET), ("2020/spring", "2021/spring", "2022/spring"), strict=True):
+        header, *lines = (scenes / name / "labels.csv").read_text().splitlines()
+        rows += [f"{domain},51.3,{name}/{line.replace('masks/', f'{name}/masks/')}" for line in lines]
+    root = tmp_path / "data"
+    shutil.copytree(scenes, root, ignore=shutil.ignore_patterns("labels.csv"))
+    (root / "all.csv").write_text("\n".join([f"domain,lat,{header}", *rows]) + "\n")
+    config = tiny(
+        root,
+        tmp_path / "run",
+        data={"sources": ["2020/spring", "2021/spring"], "ignore": ["lat"]},
+        optimizer={"epochs": 1, "steps_per_epoch": 1},
+    )
+    record = fit(config)
+    assert set(record.data) == {"2020/spring", "2021/spring"}
+    result = evaluate(tmp_path / "run", domain="2022/spring")
+    assert result["scores"]["all"]["map"] is not None
+    assert (tmp_path / "run" / "predictions-2022%2Fspring.safetensors").is_file()
+    assert (tmp_path / "run" / "evaluations" / "2022%2Fspring.json").is_file()

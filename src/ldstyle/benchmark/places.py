@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from ldstyle.benchmark.presets import Preset
 from ldstyle.data.archives import ARCHIVES
-from ldstyle.data.tables import Progress
+from ldstyle.data.tables import Progress, file_stem
 from ldstyle.training.settings import Settings
 
 DRAWN = "synthetic"
@@ -30,6 +30,8 @@ class Place:
         mapping: Label map, a YAML file.
         scenes: Scenes per domain to draw into ``root``; 0 reads what is there.
         pixels: Side of a drawn scene.
+        labels: Label columns of custom tables; empty takes all.
+        ignore: Columns of custom tables that are no labels.
     """
 
     root: str
@@ -38,10 +40,14 @@ class Place:
     mapping: str | None = None
     scenes: int = 0
     pixels: int = 0
+    labels: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
 
     def settings(self) -> Settings:
         """Return what a run must know of the data, but for its sources and its cache."""
-        return {"root": self.root, "sea": self.sea, "mapping": self.mapping}
+        chosen = {"labels": list(self.labels), "ignore": list(self.ignore)}
+        given = {name: columns for name, columns in chosen.items() if columns}
+        return {"root": self.root, "sea": self.sea, "mapping": self.mapping, **given}
 
 
 def find_place(
@@ -51,6 +57,8 @@ def find_place(
     cache_dir: Path,
     sea: Literal["drop", "water+sea"] = "drop",
     mapping: Path | None = None,
+    labels: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> Place:
     """Return the place that ``data`` names.
 
@@ -60,6 +68,8 @@ def find_place(
         cache_dir: Folder of decoded images and of drawn scenes.
         sea: What becomes of the label ``sea`` of UCM and AID.
         mapping: Label map, a YAML file.
+        labels: Label columns of custom tables; by default all.
+        ignore: Columns of custom tables that are no labels.
     """
     cache = cache_dir.expanduser().absolute()
     if data == DRAWN:
@@ -72,7 +82,8 @@ def find_place(
     if not root.exists():
         raise FileNotFoundError(f"There are no data '{root}'. Give a data folder, a CSV, or `--data synthetic`.")
     label_map = None if mapping is None else str(mapping.expanduser().absolute())
-    return Place(str(root.parent if root.is_file() else root), str(cache), sea, label_map)
+    folder = root.parent if root.is_file() else root
+    return Place(str(folder), str(cache), sea, label_map, labels=tuple(labels), ignore=tuple(ignore))
 
 
 def find_domain_names(data: str | None, place: Place, names: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -101,7 +112,7 @@ def find_domain_names(data: str | None, place: Place, names: Sequence[str] | Non
 
 def search_folder(root: Path, preset: str, sources: Sequence[str]) -> Path:
     """Return the folder below ``root`` in which searches on these sources are kept."""
-    return root / f"{preset}-{'+'.join(sources)}"
+    return root / f"{preset}-{'+'.join(map(file_stem, sources))}"
 
 
 def prepare_place(place: Place, *, workers: int = 1, progress: Progress | None = None) -> None:

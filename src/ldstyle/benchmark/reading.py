@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from ldstyle.data.tables import file_stem
+
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError, OSError, SafetensorError)
 
 
@@ -140,7 +142,7 @@ def reading_line(path: Path, number: int, *, within: Path) -> Iterator[None]:
 
 def read_predictions(results: Path, cell: str, target: str) -> Predictions:
     """Read the predictions of a finished cell for all images of its target."""
-    path = results / cell / f"predictions-{target}.safetensors"
+    path = results / cell / f"predictions-{file_stem(target)}.safetensors"
     with reading(path, within=results):
         cell_folder(results, cell)
         with safe_open(path, framework="np") as file:

@@ -14,9 +14,9 @@ from optuna.trial import TrialState
 from ldstyle.benchmark.search import SearchConfig, method_phase, shared_phase, spent, study_name
 from ldstyle.benchmark.search_objective import fold_config
 from ldstyle.benchmark.search_storage import open_storage
-from ldstyle.data.catalog import read_domains
 from ldstyle.data.splits import split_domain
 from ldstyle.training.config import RunConfig
+from ldstyle.training.sources import read_tables
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,7 @@ def _steps(config: SearchConfig, run: RunConfig) -> int:
     optimizer = run.optimizer
     if optimizer.steps_per_epoch is not None:
         return optimizer.epochs * optimizer.steps_per_epoch
-    mapping = None if config.place.mapping is None else Path(config.place.mapping)
-    tables = read_domains(
-        Path(config.place.root), run.data.sources, sea=run.data.sea, mapping=mapping, require_images=False
-    )
+    tables = read_tables(run.data, run.data.sources, require_images=False)
     samples = sum(len(split_domain(table, seed=run.seed).train) for table in tables)
     return optimizer.epochs * ((1 + run.data.pseudo_domain) * samples // optimizer.batch_size)
 

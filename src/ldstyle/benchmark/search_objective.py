@@ -141,17 +141,13 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     from lightning.fabric import Fabric
 
     from ldstyle.data.augment import Augmentation
-    from ldstyle.data.catalog import read_domains
     from ldstyle.data.pool import Pool
     from ldstyle.training.model_file import load_model
+    from ldstyle.training.sources import read_tables
     from ldstyle.training.validation import predict
 
     model = load_model(Path(config.out))
-    mapping = None if config.data.mapping is None else Path(config.data.mapping)
-    vocabulary = model.vocabulary if mapping is None else None
-    (table,) = read_domains(
-        Path(config.data.root), [domain], sea=config.data.sea, mapping=mapping, vocabulary=vocabulary
-    )
+    (table,) = read_tables(config.data, [domain], vocabulary=model.vocabulary)
     rows = split_domain(table, seed=config.seed).validation
     pool = Pool([table], [rows], size=model.size, cache_dir=Path(config.data.cache_dir).expanduser())
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)

@@ -21,6 +21,7 @@ from ldstyle.benchmark.reading import DamagedFileError
 from ldstyle.benchmark.records import CLAIM, RESULT, SCHEMA, read_result
 
 if TYPE_CHECKING:
+    from ldstyle.training.config import DataConfig
     from ldstyle.training.record import RunRecord
 
 STORE = ".store"
@@ -128,7 +129,7 @@ def run_cell(cell: Cell, *, place: Place, folder: Path) -> dict[str, Any]:
         run = fit(config)
         began = time.monotonic()
         report = evaluate(folder, domain=cell.split.target)
-        _write_parts(folder, cell, place, run.vocabulary)
+        _write_parts(folder, cell, config.data, run.vocabulary)
         record = _record(cell, place, run, report, evaluation_seconds=time.monotonic() - began)
         _write(folder / RESULT, record)
         # Nothing goes on from here, and the checkpoints of a grid would outweigh all the rest of it.
@@ -171,17 +172,12 @@ def _record(
     }
 
 
-def _write_parts(folder: Path, cell: Cell, place: Place, vocabulary: tuple[str, ...]) -> None:
+def _write_parts(folder: Path, cell: Cell, data: DataConfig, vocabulary: tuple[str, ...]) -> None:
     """Write the keys of the target's test part, so that its table can be rebuilt from the predictions alone."""
-    from ldstyle.data.catalog import read_domains
     from ldstyle.data.splits import split_domain
+    from ldstyle.training.sources import read_tables
 
-    mapping = None if place.mapping is None else Path(place.mapping)
-    names = None if mapping else vocabulary
-    target = [cell.split.target]
-    (table,) = read_domains(
-        Path(place.root), target, sea=place.sea, mapping=mapping, vocabulary=names, require_images=False
-    )
+    (table,) = read_tables(data, [cell.split.target], vocabulary=vocabulary, require_images=False)
     split = split_domain(table, seed=cell.seed)
     content = {"domain": table.domain, "digest": split.digest, "test": [table.keys[row] for row in split.test]}
     _write(folder / PARTS, content)

@@ -33,6 +33,8 @@ def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", se
     add("--domains", nargs="+", metavar="NAME", help="domains (default: UCM, AID, DFC15 if they are there, or all)")
     add("--sea", choices=("drop", "water+sea"), default="drop", help="the label sea of UCM and AID")
     add("--mapping", type=Path, help="label map, a YAML file")
+    add("--labels", nargs="+", default=[], metavar="NAME", help="label columns of custom tables (default: all)")
+    add("--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels")
     add("--splits", nargs="+", default=[splits], metavar="SPLIT", help="s1, s2, ..., targets, or all (%(default)s)")
     add("--seeds", type=parse_seeds, default=seeds, help="how many, or a list such as 0,2,4 (default: %(default)s)")
     add("--preset", choices=tuple(PRESETS), default="paper", help="size of the benchmark (default: %(default)s)")
@@ -54,7 +56,13 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
     """Run methods on a grid with the given options; return 0, 1 if a cell failed, or 130 if it was stopped."""
     preset = load_preset(arguments.preset)
     place = find_place(
-        arguments.data, preset=preset, cache_dir=arguments.cache, sea=arguments.sea, mapping=arguments.mapping
+        arguments.data,
+        preset=preset,
+        cache_dir=arguments.cache,
+        sea=arguments.sea,
+        mapping=arguments.mapping,
+        labels=arguments.labels,
+        ignore=arguments.ignore,
     )
     domains = find_domain_names(arguments.data, place, arguments.domains)
     splits = make_splits(domains, _listed(arguments.splits))

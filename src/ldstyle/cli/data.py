@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -17,7 +18,10 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from ldstyle.cli.outputs import add_force, guarded
-from ldstyle.data.tables import Progress
+from ldstyle.data.tables import Progress, SceneTable
+
+if TYPE_CHECKING:
+    from ldstyle.data.own import LabelColumns
 
 LAYOUTS = r"""
 A data folder (--root, by default $LDSTYLE_DATA) holds any of
@@ -29,7 +33,8 @@ A data folder (--root, by default $LDSTYLE_DATA) holds any of
   *.csv     several domains of your own: columns path, domain and one per label
 
 Labels are 1, 0, or blank where unknown; own tables may have the columns mask and scene. A label map
-(--mapping, YAML) brings the label names of each domain to one vocabulary. --domains picks domains.
+(--mapping, YAML) brings the label names of each domain to one vocabulary. --domains picks domains;
+--labels or --ignore says which columns of own tables are labels.
 """
 
 
@@ -41,16 +46,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Check layout, counts and files; list what is wrong and what differs from Table 1."""
+    """Check layout, counts and files; list labels by domain, what is wrong and what differs from Table 1."""
     from ldstyle.data.catalog import choose_domains, find_domains, shared_label_map
-    from ldstyle.data.inspection import inspect_domain
+    from ldstyle.data.inspection import inspect_domain, unknown_labels
+    from ldstyle.data.sheets import read_header
 
-    root = _root(arguments)
-    sources = choose_domains(find_domains(root, arguments.domains), arguments.domains)
+    root, columns = _root(arguments), _columns(arguments)
+    sources = choose_domains(find_domains(root, arguments.domains, columns=columns), arguments.domains)
+    columns.require(read_header(source.path) for source in sources.values() if source.archive is None)
     label_map = shared_label_map(sources, mapping=arguments.mapping)
     with _bars() as progress:
         found = [
-            inspect_domain(name, source, label_map=label_map, sea=arguments.sea, progress=progress)
+            inspect_domain(name, source, label_map=label_map, sea=arguments.sea, columns=columns, progress=progress)
             for name, source in sources.items()
         ]
     header = ("domain", "rows", "readable", "most frequent size", "other sizes", "problems")
@@ -61,7 +68,12 @@ def check(arguments: argparse.Namespace) -> int:
         rows.append([one.domain, str(one.rows), str(one.readable), size, str(others), str(len(one.problems))])
     console = Console()
     console.print(_table(header, rows))
-    notes = [note for one in found for note in one.notes]
+    labels = [
+        [label, *("unknown" if not known else f"{present} of {known}" for present, known in counted)]
+        for label, counted in ((word, [one.counts.get(word, (0, 0)) for one in found]) for word in label_map.vocabulary)
+    ]
+    console.print(_table(("label: images with it", *sources), labels))
+    notes = [note for one in found for note in one.notes] + unknown_labels(found)
     problems = [problem for one in found for problem in one.problems]
     for kind, sentences in (("note", notes), ("warning" if arguments.skip_bad else "error", problems)):
         for sentence in sentences:
@@ -71,12 +83,9 @@ def check(arguments: argparse.Namespace) -> int:
 
 def stats(arguments: argparse.Namespace) -> int:
     """Print Table 1 for what is there, beside the paper's."""
-    from ldstyle.data.catalog import read_domains
     from ldstyle.data.table1 import tabulate
 
-    tables = read_domains(
-        _root(arguments), arguments.domains, sea=arguments.sea, mapping=arguments.mapping, require_images=False
-    )
+    tables = _read(arguments, require_images=False)
     header, rows = tabulate(tables, marked=arguments.csv is None)
     if arguments.csv is None:
         Console().print(_table(header, rows))
@@ -94,9 +103,8 @@ def stats(arguments: argparse.Namespace) -> int:
 def prepare(arguments: argparse.Namespace) -> int:
     """Decode and resize every image once into the cache that training reads."""
     from ldstyle.data.cache import open_cache
-    from ldstyle.data.catalog import read_domains
 
-    tables = read_domains(_root(arguments), arguments.domains, sea=arguments.sea, mapping=arguments.mapping)
+    tables = _read(arguments)
     rows = []
     with _bars() as progress:
         for table in tables:
@@ -125,11 +133,9 @@ def synth(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Draw how each label looks in each domain."""
-    from ldstyle.data.catalog import read_domains
     from ldstyle.data.figures import class_samples, save_figure
 
-    root, names = _root(arguments), arguments.domains
-    tables = read_domains(root, names, sea=arguments.sea, mapping=arguments.mapping, require_images=bool(names))
+    tables = _read(arguments, require_images=bool(arguments.domains))
     found = [table.select([i for i in range(len(table)) if table.path(i).is_file()]) for table in tables]
     shown = [table for table in found if len(table)]
     for name in [table.domain for table in found if not len(table)]:
@@ -137,7 +143,7 @@ def show(arguments: argparse.Namespace) -> int:
             f"note: {name} is left out, its images are not there", highlight=False, soft_wrap=True
         )
     if not shown:
-        raise FileNotFoundError(f"No images found in '{root}'. See `ldstyle data --help`.")
+        raise FileNotFoundError(f"No images found in '{_root(arguments)}'. See `ldstyle data --help`.")
     figure = class_samples(shown, per_cell=arguments.per_cell, size=arguments.size, seed=arguments.seed)
     with guarded(arguments.out, force=arguments.force):
         save_figure(figure, arguments.out)
@@ -152,6 +158,19 @@ def unpack(arguments: argparse.Namespace) -> int:
     for path in unpack_archive(arguments.archive, _root(arguments)):
         Console().print(str(path), markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _read(arguments: argparse.Namespace, *, require_images: bool = True) -> tuple[SceneTable, ...]:
+    from ldstyle.data.catalog import read_domains
+
+    return read_domains(
+        _root(arguments),
+        arguments.domains,
+        sea=arguments.sea,
+        mapping=arguments.mapping,
+        columns=_columns(arguments),
+        require_images=require_images,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -202,7 +221,23 @@ def _add_reading(command: argparse.ArgumentParser) -> None:
     command.add_argument("--root", type=Path, help="data folder (default: $LDSTYLE_DATA)")
     command.add_argument("--domains", nargs="+", metavar="NAME", help="domains to read (default: all)")
     command.add_argument("--mapping", type=Path, help="label map, a YAML file")
+    command.add_argument(
+        "--labels",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="label columns of custom tables (default: all but path, domain, mask, scene)",
+    )
+    command.add_argument(
+        "--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels"
+    )
     command.add_argument("--sea", choices=("drop", "water+sea"), default="drop", help="the label sea of UCM and AID")
+
+
+def _columns(arguments: argparse.Namespace) -> LabelColumns:
+    from ldstyle.data.own import LabelColumns
+
+    return LabelColumns(tuple(arguments.labels), tuple(arguments.ignore))
 
 
 def _root(arguments: argparse.Namespace) -> Path:

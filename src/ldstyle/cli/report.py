@@ -36,7 +36,14 @@ def main(argv: Sequence[str]) -> int:
             if not console.is_terminal:
                 sys.stderr.write(f"{text}\n")
 
-        report = build_report(arguments.results, out, only=arguments.only, data=arguments.data, progress=progress)
+        report = build_report(
+            arguments.results,
+            out,
+            only=arguments.only,
+            data=arguments.data,
+            mapping=arguments.mapping,
+            progress=progress,
+        )
     for item in report.absent:
         sys.stderr.write(f"not made: {item.slug}: {item.reason}\n")
     if report.page is None:
@@ -61,4 +68,5 @@ def _parser() -> argparse.ArgumentParser:
     add_force(parser)
     add("--only", nargs="+", default=[], metavar="SLUG", help="make these items again, without the page")
     add("--data", type=Path, metavar="DIR", help="data folder, if it has moved since the runs")
+    add("--mapping", type=Path, metavar="FILE", help="label map of the runs, a YAML file, if they used one")
     return parser

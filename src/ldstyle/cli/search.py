@@ -78,7 +78,13 @@ def read_config(arguments: argparse.Namespace) -> SearchConfig:
         method=load_method(arguments.method),
         sources=sources,
         place=find_place(
-            arguments.data, preset=preset, cache_dir=cache_dir, sea=arguments.sea, mapping=arguments.mapping
+            arguments.data,
+            preset=preset,
+            cache_dir=cache_dir,
+            sea=arguments.sea,
+            mapping=arguments.mapping,
+            labels=arguments.labels,
+            ignore=arguments.ignore,
         ),
         preset=preset,
         out=arguments.out or search_folder(Path("runs", "search"), preset.name, sources),
@@ -107,6 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", metavar="DIR", help="data folder, own CSV, or `synthetic` ($LDSTYLE_DATA by default)")
     add("--sea", choices=("drop", "water+sea"), default="drop", help="what becomes of the label sea of UCM and AID")
     add("--mapping", type=Path, metavar="FILE", help="label map, a YAML file")
+    add("--labels", nargs="+", default=[], metavar="NAME", help="label columns of custom tables (default: all)")
+    add("--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels")
     add("--cache", metavar="DIR", help="folder of decoded images ($LDSTYLE_CACHE by default)")
     add("--preset", default="paper", metavar="NAME", help="size of a run: paper, small or smoke (default: paper)")
     add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs, e.g. optimizer.epochs=20")

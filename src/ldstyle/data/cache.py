@@ -13,25 +13,30 @@ A cache folder holds, for each (domain, size),
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from ldstyle.data.decode import require_side
 from ldstyle.data.sources import SourceFile, Times, hash_sources, read_sources, stat_sources
-from ldstyle.data.tables import Progress, SceneTable, first_few
+from ldstyle.data.tables import Progress, SceneTable, file_stem, first_few
 
 FORMAT = 2
 """Version of the layout and of the decoding rules; a change of either makes new caches."""
+
+WAIT_SECONDS = 1.0
+"""Time between two reports that another process builds the cache."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,23 +85,27 @@ def open_cache(
         ValueError: Source files cannot be decoded; the first few are named with the reason.
         OSError: The cache cannot be written, e.g. because the disk is full. No partial cache is left.
     """
-    if size < 1:
-        raise ValueError(f"`size` must be a positive number of pixels; got {size}.")
+    require_side(size)
     sources = stat_sources(table)
-    name = f"{_file_name(table.domain)}-{size}px"
+    name = f"{file_stem(table.domain)}-{size}px"
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise NotADirectoryError(f"`cache_dir` must be a folder; '{cache_dir}' is or lies below a file.") from None
-    with FileLock(cache_dir / f".{name}.lock"):
+    with _sole_builder(cache_dir / f".{name}.lock", table, progress) as writable:
         record = cache_dir / f"{name}-{_place(table)}.sources.json"
         known = {} if verify == "content" else _read_record(record)
-        if any(cache_dir.glob(f"{name}-*/header.json")):
+        if any(cache_dir.glob(f"{glob.escape(name)}-*/header.json")):
             sources = hash_sources(sources, known, progress=progress, what=f"check {table.domain}")
             folder = cache_dir / f"{name}-{_digest(sources, size)}"
             if _is_whole(folder, verify):
                 _write_record(record, sources, known)
                 return _open(folder, sources, len(table), size)
+        if not writable:
+            raise PermissionError(
+                f"`cache_dir` '{cache_dir}' cannot be written, and it holds no complete cache of {table.domain!r} at "
+                f"{size} px. Choose another cache folder."
+            )
         partial = cache_dir / f".{name}.partial"
         with _complete_or_absent(partial, table.domain):
             hashed = _build(partial, table, sources, size, progress)
@@ -108,8 +117,28 @@ def open_cache(
         return _open(final, hashed, len(table), size)
 
 
-def _file_name(domain: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in domain)
+@contextmanager
+def _sole_builder(path: Path, table: SceneTable, progress: Progress | None) -> Iterator[bool]:
+    """Hold a lock; yield whether there is one, for a folder that cannot be written needs none to be read."""
+    lock = FileLock(path)
+    while True:
+        try:
+            lock.acquire(timeout=WAIT_SECONDS)
+        except Timeout:
+            # A request to stop is answered here.
+            if progress:
+                progress(0, len(table), f"wait for {table.domain}")
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            yield False
+            return
+        else:
+            break
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def _place(table: SceneTable) -> str:
@@ -203,7 +232,8 @@ def _damage(folder: Path, verify: str) -> str:
                 if _content(folder / name) != expected["content"]:
                     return f"the content of {name} changed"
                 expected.update(found)
-                _replace_json(folder / "header.json", header)
+                with suppress(OSError):  # a cache that cannot be written is as good; it is checked again next time
+                    _replace_json(folder / "header.json", header)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"its header or a file cannot be read ({error})"
     return ""

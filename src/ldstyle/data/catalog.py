@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ldstyle.data.archives import ARCHIVES, Archive, Sea, has_layout, read_archive
-from ldstyle.data.own import open_table, read_table
-from ldstyle.data.sheets import read_header
+from ldstyle.data.own import ALL_LABELS, LabelColumns, open_table, read_table, refuse_twins
+from ldstyle.data.sheets import read_header, read_sheet
 from ldstyle.data.tables import PAPER_VOCABULARY, Report, SceneTable, fail
 from ldstyle.data.vocabulary import LabelMap, did_you_mean, load_label_map
 
@@ -31,12 +31,15 @@ class Source:
     columns: tuple[str, ...] = ()
 
 
-def find_domains(root: Path, names: Collection[str] | None = None) -> dict[str, Source]:
+def find_domains(
+    root: Path, names: Collection[str] | None = None, *, columns: LabelColumns = ALL_LABELS
+) -> dict[str, Source]:
     """Find the domains that ``root`` holds: the official downloads first, then own tables.
 
     Args:
         root: The data folder.
         names: The domains in question. If their folders bear their names, no table of another domain is opened.
+        columns: Which columns of custom tables are labels.
     """
     if root.is_file():
         raise NotADirectoryError(f"A data folder is needed; '{root}' is a file. Give its folder, '{root.parent}'.")
@@ -50,19 +53,31 @@ def find_domains(root: Path, names: Collection[str] | None = None) -> dict[str, 
     domains = {name: Source(downloads[name], archive) for name, archive in ARCHIVES.items() if name in downloads}
     if names is not None:
         laid_out = {name: source for name, source in domains.items() if name in names and has_layout(source.path)}
-        near = laid_out | _own_domains([path for path in own if path.parent.name in names])
+        near = laid_out | _own_domains([path for path in own if path.parent.name in names], columns)
         if near.keys() >= set(names):
             return near
-    tables = _own_domains([*own, *(path for path in _tables_in(root) if "path" in read_header(path))])
+    tables = _own_domains([*own, *(path for path in _tables_in(root) if "path" in read_header(path))], columns)
     for name in sorted(domains.keys() & tables.keys()):
         # A folder may bear the name of a download and hold the images of a table.
         if has_layout(domains[name].path):
             raise _twice(name, domains[name].path, tables[name].path)
         del domains[name]
     if not domains and not tables:
-        hint = f"Did you mean '{root.parent}'?" if root.name.lower() in ARCHIVES else "See `ldstyle data --help`."
-        raise FileNotFoundError(f"No data found in '{root}'. Expected {LAYOUT}. {hint}")
+        hint = " ".join(f"'{path.name}' {_why_unused(path)}." for path in _tables_in(root)[:3])
+        if root.name.lower() in ARCHIVES:
+            hint = f"Did you mean '{root.parent}'?"
+        raise FileNotFoundError(f"No data found in '{root}'. Expected {LAYOUT}. {hint or 'See `ldstyle data --help`.'}")
+    refuse_twins([*domains, *tables])
     return domains | tables
+
+
+def _why_unused(path: Path) -> str:
+    """Say why a CSV is not taken for a custom table."""
+    try:
+        header = read_sheet(path).header
+    except (ValueError, OSError) as error:
+        return f"is none: {str(error).rstrip('.')}"
+    return f"has no column `path`, it has {list(header)}.{did_you_mean('path', header)}".rstrip(".")
 
 
 def _tables_in(root: Path) -> list[Path]:
@@ -78,11 +93,11 @@ def official_domains(sources: Mapping[str, Source]) -> dict[str, str]:
     return {name: source.archive.domain for name, source in sources.items() if source.archive is not None}
 
 
-def _own_domains(paths: Sequence[Path]) -> dict[str, Source]:
+def _own_domains(paths: Sequence[Path], columns: LabelColumns) -> dict[str, Source]:
     domains: dict[str, Source] = {}
-    for path in paths:
-        # What is wrong with the rows is said when they are read.
-        table = open_table(path, report=lambda problem: None)
+    # What is wrong with the rows is said when they are read.
+    opened = [(path, open_table(path, columns=columns, report=lambda problem: None)) for path in paths]
+    for path, table in opened:
         for name in dict.fromkeys(table.domains):
             if name in domains:
                 raise _twice(name, domains[name].path, path)
@@ -101,6 +116,7 @@ def read_domains(
     sea: Sea = "drop",
     mapping: Path | LabelMap | None = None,
     vocabulary: Sequence[str] | None = None,
+    columns: LabelColumns = ALL_LABELS,
     require_images: bool = True,
     report: Report = fail,
 ) -> tuple[SceneTable, ...]:
@@ -113,13 +129,18 @@ def read_domains(
         mapping: Label map, or its YAML file; it brings its own vocabulary.
         vocabulary: Label names to read into. By default the paper's if an official download is among the domains,
             otherwise the label columns of the own tables in order of first appearance.
+        columns: Which columns of custom tables are labels.
         require_images: Whether a row without an image is a problem.
         report: What to do about repeated rows, missing images and extra images.
     """
-    sources = choose_domains(find_domains(root, names), names)
+    sources = choose_domains(find_domains(root, names, columns=columns), names)
+    if mapping is None and vocabulary is None:
+        columns.require(read_header(source.path) for source in sources.values() if source.archive is None)
     label_map = shared_label_map(sources, mapping=mapping, vocabulary=vocabulary)
     return tuple(
-        read_source(name, source, label_map=label_map, sea=sea, require_images=require_images, report=report)
+        read_source(
+            name, source, label_map=label_map, sea=sea, columns=columns, require_images=require_images, report=report
+        )
         for name, source in sources.items()
     )
 
@@ -130,13 +151,19 @@ def read_source(
     *,
     label_map: LabelMap,
     sea: Sea = "drop",
+    columns: LabelColumns = ALL_LABELS,
     require_images: bool = True,
     report: Report = fail,
 ) -> SceneTable:
     """Read the domain ``name`` from where it was found; the settings are those of `read_domains`."""
     if source.archive is None:
         tables = read_table(
-            source.path, mapping=label_map, domains=[name], require_images=require_images, report=report
+            source.path,
+            mapping=label_map,
+            domains=[name],
+            columns=columns,
+            require_images=require_images,
+            report=report,
         )
         return tables[0]
     return read_archive(

@@ -53,6 +53,9 @@ _DAMAGE = (
 _DEEP = re.compile(r";(12|16)[A-Z]*$")
 """How Pillow names the stored samples of PNG and TIFF files with 12 or 16 bits, e.g. ``RGB;16B``."""
 
+LARGEST_SIDE = 16_384
+"""Most pixels per side of a square; beyond, an image does not fit into memory."""
+
 _ORIENTATION = 274
 """Number of the EXIF tag."""
 
@@ -77,6 +80,7 @@ def decode(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np
         FileNotFoundError: There is no such file.
         ValueError: The file cannot be decoded, or is of a kind that is refused; path and reason are named.
     """
+    require_side(size)
     with _opened(path, content) as image:
         rgb = _to_rgb(image)
         if rgb.size != (size, size):
@@ -99,12 +103,19 @@ def decode_mask(path: Path, size: int, *, content: bytes | None = None) -> NDArr
         FileNotFoundError: There is no such file.
         ValueError: The file cannot be decoded or has more than one 8-bit channel; path and reason are named.
     """
+    require_side(size)
     with _opened(path, content) as image:
         if image.mode not in ("1", "L", "P"):
             raise ValueError(f"a mask has one 8-bit channel, bit l for label l, and this has mode {image.mode}")
         if image.size != (size, size):
             image = image.resize((size, size), Image.Resampling.NEAREST)
     return np.asarray(image, dtype=np.uint8)
+
+
+def require_side(size: int) -> None:
+    """Raise if images cannot be brought to squares of this side."""
+    if not 1 <= size <= LARGEST_SIDE:
+        raise ValueError(f"`size` must be a positive number of pixels, at most {LARGEST_SIDE}; got {size}.")
 
 
 def image_size(path: Path) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from pathlib import Path
 from ldstyle.data.archives import Sea
 from ldstyle.data.catalog import Source, read_source
 from ldstyle.data.decode import decode, decode_mask, image_size
-from ldstyle.data.own import unlisted_images
+from ldstyle.data.own import ALL_LABELS, LabelColumns, unlisted_images
 from ldstyle.data.table1 import differences
 from ldstyle.data.tables import Progress, SceneTable, first_few
 from ldstyle.data.vocabulary import LabelMap
@@ -31,6 +32,7 @@ class Inspection:
         sizes: Image sizes, as ``256×256``, and how many images have each.
         problems: What must be mended, one sentence per kind.
         notes: What is worth knowing: differences from Table 1, images that an own table does not list.
+        counts: Images in which each label is present, and in which it is known.
     """
 
     domain: str
@@ -39,21 +41,27 @@ class Inspection:
     sizes: Counter[str]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    counts: Mapping[str, tuple[int, int]]
 
 
 def inspect_domain(
-    name: str, source: Source, *, label_map: LabelMap, sea: Sea = "drop", progress: Progress | None = None
+    name: str,
+    source: Source,
+    *,
+    label_map: LabelMap,
+    sea: Sea = "drop",
+    columns: LabelColumns = ALL_LABELS,
+    progress: Progress | None = None,
 ) -> Inspection:
     """Read a domain's table and decode each of its images; problems are collected, not raised."""
     problems: list[Exception] = []
     try:
         # Labels are counted over all rows, whether their images are there or not.
-        labelled = read_source(
-            name, source, label_map=label_map, sea=sea, require_images=False, report=lambda problem: None
-        )
-        table = read_source(name, source, label_map=label_map, sea=sea, report=problems.append)
+        read = partial(read_source, name, source, label_map=label_map, sea=sea, columns=columns)
+        labelled = read(require_images=False, report=lambda problem: None)
+        table = read(report=problems.append)
     except (ValueError, TypeError, OSError) as error:
-        return Inspection(name, 0, 0, Counter(), (*map(str, problems), str(error)), ())
+        return Inspection(name, 0, 0, Counter(), (*map(str, problems), str(error)), (), {})
     sizes, unreadable = _probe(table, progress)
     sentences = [str(problem) for problem in problems]
     if unreadable:
@@ -63,7 +71,25 @@ def inspect_domain(
     unlisted = [] if source.archive else unlisted_images(source.path)
     if unlisted:
         notes.append(f"{name}: {len(unlisted)} images are not in '{source.path.name}': {first_few(unlisted)}")
-    return Inspection(name, len(labelled), len(table) - len(unreadable), sizes, tuple(sentences), tuple(notes))
+    readable = len(table) - len(unreadable)
+    return Inspection(name, len(labelled), readable, sizes, tuple(sentences), tuple(notes), _count_labels(labelled))
+
+
+def unknown_labels(inspections: Sequence[Inspection]) -> list[str]:
+    """Name each label that domains leave blank in every row, one sentence each."""
+    read = [one for one in inspections if one.counts]
+    sentences = []
+    for label in dict.fromkeys(label for one in read for label in one.counts):
+        blank = [one.domain for one in read if not one.counts.get(label, (0, 0))[1]]
+        where = "every domain" if len(blank) == len(read) else ", ".join(blank)
+        if blank:
+            sentences.append(f"{label} is unknown in every row of {where}; trained on these alone, it is not learned")
+    return sentences
+
+
+def _count_labels(table: SceneTable) -> dict[str, tuple[int, int]]:
+    present, known = (table.labels == 1).sum(axis=0), (table.labels != -1).sum(axis=0)
+    return {label: (int(present[i]), int(known[i])) for i, label in enumerate(table.vocabulary)}
 
 
 def _probe(table: SceneTable, progress: Progress | None) -> tuple[Counter[str], list[str]]:

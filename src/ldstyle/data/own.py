@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -21,13 +21,53 @@ MASK_BITS = 8
 
 
 @dataclass(frozen=True)
+class LabelColumns:
+    """Which columns of custom tables are labels; by default all that are not descriptive.
+
+    Attributes:
+        labels: The label columns; all others are ignored. Empty for the default.
+        ignore: Columns that are no labels.
+    """
+
+    labels: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        both = [name for name in self.labels if name in self.ignore]
+        descriptive = [name for name in (*self.labels, *self.ignore) if name in DESCRIPTIVE]
+        if both or descriptive:
+            raise ValueError(
+                f"`labels` and `ignore` must be different columns, none of {list(DESCRIPTIVE)}; got "
+                f"{first_few(both or descriptive)}."
+            )
+
+    def choose(self, header: Sequence[str]) -> tuple[str, ...]:
+        """Return the label columns of a table, in the order of its header."""
+        candidates = (name for name in header if name not in DESCRIPTIVE and name not in self.ignore)
+        return tuple(name for name in candidates if not self.labels or name in self.labels)
+
+    def require(self, headers: Iterable[Sequence[str]]) -> None:
+        """Raise if a label is in none of the tables."""
+        found = dict.fromkeys(name for header in headers for name in header)
+        for name in self.labels:
+            if name not in found:
+                raise ValueError(
+                    f"`labels` must name columns of the tables; {name!r} is none.{did_you_mean(name, found)} They have "
+                    f"{list(found)}."
+                )
+
+
+ALL_LABELS = LabelColumns()
+
+
+@dataclass(frozen=True)
 class OwnTable:
     """An own table as it stands in its file, before its labels are brought to a vocabulary.
 
     Attributes:
         sheet: The text; its ``path`` and ``mask`` cells are POSIX paths that stay below the folder of the file.
         domains: Domain of each row; the folder's name if there is no ``domain`` column.
-        columns: The label columns.
+        columns: The label columns, without those that are ignored.
     """
 
     sheet: Sheet
@@ -40,6 +80,7 @@ def read_table(
     *,
     mapping: Path | LabelMap | None = None,
     domains: Collection[str] | None = None,
+    columns: LabelColumns = ALL_LABELS,
     require_images: bool = True,
     report: Report = fail,
 ) -> tuple[SceneTable, ...]:
@@ -51,13 +92,14 @@ def read_table(
             no split cuts; and one column per label with 1, 0, or blank where unknown.
         mapping: Label map, or its YAML file. By default the vocabulary is the label columns.
         domains: Domains to read, by default all.
+        columns: Which columns are labels.
         require_images: Whether a row without its files is a problem.
         report: What to do about repeated rows and missing files.
 
     Returns:
         One table per domain, in order of first appearance; rows in the order of the file.
     """
-    own = open_table(csv_path, report=report)
+    own = open_table(csv_path, columns=columns, report=report)
     label_map = load_label_map(mapping) if isinstance(mapping, Path) else mapping
     wanted = [name for name in dict.fromkeys(own.domains) if domains is None or name in domains]
     return tuple(
@@ -72,7 +114,7 @@ def read_table(
     )
 
 
-def open_table(csv_path: Path, *, report: Report = fail) -> OwnTable:
+def open_table(csv_path: Path, *, columns: LabelColumns = ALL_LABELS, report: Report = fail) -> OwnTable:
     """Read the text of an own table and check its columns, paths and repeated rows; no image is looked for."""
     if not csv_path.is_file():
         raise FileNotFoundError(f"There is no table '{csv_path}'. See `ldstyle data --help`.")
@@ -80,19 +122,29 @@ def open_table(csv_path: Path, *, report: Report = fail) -> OwnTable:
     if "path" not in sheet.header:
         hint = did_you_mean("path", sheet.header)
         raise ValueError(f"An own table needs a column `path`; '{csv_path}' has {list(sheet.header)}.{hint}")
-    columns = tuple(name for name in sheet.header if name not in DESCRIPTIVE)
-    if not columns:
+    chosen = columns.choose(sheet.header)
+    if not chosen and not columns.labels:
         raise ValueError(f"An own table needs at least one label column; '{csv_path}' has {list(sheet.header)}.")
     sheet = _inside_folder(sheet)
     sheet = drop_duplicates(sheet, "path", sheet.column("path"), report=report)
     if "domain" not in sheet.header:
-        return OwnTable(sheet, (csv_path.absolute().parent.name,) * len(sheet.rows), columns)
+        return OwnTable(sheet, (csv_path.absolute().parent.name,) * len(sheet.rows), chosen)
     unnamed = [str(line) for line, name in zip(sheet.lines, sheet.column("domain"), strict=True) if not name]
     if unnamed:
         raise ValueError(
             f"Every row must name its domain; {len(unnamed)} lines of '{csv_path}' do not: {first_few(unnamed)}."
         )
-    return OwnTable(sheet, sheet.column("domain"), columns)
+    refuse_twins(sheet.column("domain"))
+    return OwnTable(sheet, sheet.column("domain"), chosen)
+
+
+def refuse_twins(domains: Iterable[str]) -> None:
+    """Raise if the names of two domains differ in case only; they would count as two, and share files on some disks."""
+    spelled: dict[str, str] = {}
+    for name in domains:
+        other = spelled.setdefault(name.casefold(), name)
+        if other != name:
+            raise ValueError(f"Domains must differ in more than case; got {other!r} and {name!r}. Spell them alike.")
 
 
 def unlisted_images(csv_path: Path) -> list[str]:
@@ -139,7 +191,7 @@ def _read_domain(
     sheet = own.sheet.take([i for i, name in enumerate(own.domains) if name == domain])
     if require_images:
         sheet = _with_files(sheet, domain, report=report)
-    cells = parse_labels(sheet, own.columns)
+    cells = parse_labels(sheet, own.columns, extra=True)
     blank = [name for name, known in zip(own.columns, (cells != -1).any(axis=0), strict=True) if not known]
     sources = label_map.sources(domain, own.columns, blank=blank)
     paths = sheet.column("path")

@@ -48,9 +48,11 @@ def read_sheet(path: Path) -> Sheet:
     """Read a text table; the delimiter is the one its first line uses, empty lines are passed over."""
     try:
         text = path.read_text(encoding="utf-8-sig")
+        if "\0" in text:
+            raise UnicodeDecodeError("utf-8", b"", 0, 1, "it has NUL bytes, as UTF-16 text does")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"A label table must be UTF-8 text; '{path}' is not ({error.reason}). Save it as CSV."
+            f"A label table must be UTF-8 text; '{path}' is not ({error.reason}). Save it as CSV in UTF-8."
         ) from error
     reader = csv.reader(io.StringIO(text), delimiter=_delimiter(text.split("\n", 1)[0]))
     numbered = [(reader.line_num, tuple(cell.strip() for cell in row)) for row in reader if any(map(str.strip, row))]
@@ -88,8 +90,14 @@ def _header(path: Path, cells: tuple[str, ...]) -> tuple[str, ...]:
     return cells
 
 
-def parse_labels(sheet: Sheet, columns: Sequence[str]) -> NDArray[np.int8]:
-    """Return the label cells as (N, columns) int8, blank as -1; any cell that is none of 0, 1, blank is an error."""
+def parse_labels(sheet: Sheet, columns: Sequence[str], *, extra: bool = False) -> NDArray[np.int8]:
+    """Return the label cells as (N, columns) int8, blank as -1; any cell that is none of 0, 1, blank is an error.
+
+    Args:
+        sheet: The table.
+        columns: Its label columns.
+        extra: Whether some may turn out to be no labels; the error then says how to name them.
+    """
     cells = [sheet.column(name) for name in columns]
     bad = [
         f"{cell} (line {line}, column {name})"
@@ -98,10 +106,14 @@ def parse_labels(sheet: Sheet, columns: Sequence[str]) -> NDArray[np.int8]:
         if cell not in CELLS
     ]
     if bad:
+        odd = [name for name, column in zip(columns, cells, strict=True) if not CELLS.keys() >= set(column)]
+        hint = f" Columns that are no labels are named by --ignore {' '.join(odd)} (setting data.ignore)."
         raise ValueError(
             f"Labels must be 0, 1 or blank (unknown); {len(bad)} cells of '{sheet.path}' are not: {first_few(bad)}."
+            f"{hint if extra else ''}"
         )
-    return np.array([[CELLS[cell] for cell in column] for column in cells], dtype=np.int8).reshape(len(columns), -1).T
+    values = np.array([[CELLS[cell] for cell in column] for column in cells], dtype=np.int8)
+    return values.reshape(len(columns), len(sheet.rows)).T
 
 
 def drop_duplicates(sheet: Sheet, column: str, keys: Sequence[str], *, report: Report = fail) -> Sheet:

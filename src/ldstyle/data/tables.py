@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +44,26 @@ def first_few(offenders: Iterable[str], *, limit: int = 3) -> str:
     names = [repr(name) for name in offenders]
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def file_stem(domain: str) -> str:
+    """Return a domain's name as part of a file name; different names give different ones.
+
+    Letters, digits and most signs stay. What separates folders, has a meaning to shells and file systems, or hides a
+    file is written as ``%`` and its bytes in hexadecimal, as in addresses.
+    """
+    kept = "".join(
+        quote(letter, safe="") if letter in '/\\:*?"<>|%' or not letter.isprintable() else letter for letter in domain
+    )
+    stem = f"%2E{kept[1:]}" if kept.startswith(".") else kept
+    if len(stem.encode("utf-8", "surrogateescape")) <= LONGEST_STEM:
+        return stem
+    # Some 200 bytes are left for the file's own name; file systems take 255.
+    return f"{stem[:16]}%{hashlib.blake2b(domain.encode('utf-8', 'surrogateescape'), digest_size=16).hexdigest()}"
+
+
+LONGEST_STEM = 100
+"""Bytes of a domain's name in a file name."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from ldstyle.data.safe_yaml import load_yaml
 from ldstyle.data.tables import first_few
 
 
@@ -74,7 +75,8 @@ class LabelMap:
             if label is not None and label not in self.vocabulary and name not in blank:
                 raise ValueError(
                     f"Label {name!r} of domain {domain!r} is not in the vocabulary {list(self.vocabulary)}."
-                    f"{did_you_mean(name, self.vocabulary)} Map it in the label map; `{name}: null` drops it."
+                    f"{did_you_mean(name, self.vocabulary)} Map it in the label map; `{name}: null` drops it. "
+                    f"A column that is no label is named by --ignore {name} (setting data.ignore)."
                 )
         return tuple(tuple(i for i, label in enumerate(meanings) if label == word) for word in self.vocabulary)
 
@@ -102,9 +104,12 @@ def load_label_map(path: Path) -> LabelMap:
     if not path.is_file():
         raise FileNotFoundError(f"There is no label map '{path}'.")
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        content: Any = load_yaml(path.read_text(encoding="utf-8-sig"))
     except yaml.YAMLError as error:
-        raise ValueError(f"The label map '{path}' is not YAML: {error}") from error
+        # The parser's own message quotes the file, which need not be a label map.
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise ValueError(f"The label map '{path}' is not YAML{where}.") from None
     if not isinstance(content, dict) or "vocabulary" not in content:
         raise ValueError(f"The label map '{path}' must hold `vocabulary` (a list) and `domains`.")
     unknown = [str(key) for key in content if key not in ("vocabulary", "domains")]

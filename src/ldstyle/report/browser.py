@@ -20,13 +20,13 @@ from safetensors import SafetensorError, safe_open
 
 from ldstyle.benchmark.comparison import best
 from ldstyle.benchmark.records import CellResult
-from ldstyle.data.catalog import read_domains
 from ldstyle.data.decode import decode
-from ldstyle.data.tables import SceneTable
+from ldstyle.data.tables import SceneTable, file_stem
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.overlay import Explainer, heatmaps
 from ldstyle.report.items import Absent
 from ldstyle.report.order import BASELINE, ORACLE
+from ldstyle.report.recorded_data import read_recorded
 from ldstyle.report.tables_cells import CellSet
 from ldstyle.seeding import derive_seed
 
@@ -281,7 +281,7 @@ def _target(
 
 
 def _read_predictions(folder: Path, cell: CellResult, notes: list[str]) -> _Predictions | None:
-    path, name = folder / cell.cell / f"predictions-{cell.target}.safetensors", f"all/{cell.target}"
+    path, name = folder / cell.cell / f"predictions-{file_stem(cell.target)}.safetensors", f"all/{cell.target}"
     if not path.is_file():
         notes.append(
             f"'{folder}' has no predictions of {cell.title}, which grids keep beside their models; make the report "
@@ -301,11 +301,8 @@ def _read_predictions(folder: Path, cell: CellResult, notes: list[str]) -> _Pred
 def _read_table(cell: CellResult, root: Path | None, notes: list[str]) -> SceneTable | None:
     place = cell.record.get("place") or {}
     where = root or Path(place.get("root", ""))
-    mapping = None if place.get("mapping") is None else Path(place["mapping"])
-    names = None if mapping else cell.vocabulary
-    sea = place.get("sea", "drop")
     try:
-        (table,) = read_domains(where, [cell.target], sea=sea, mapping=mapping, vocabulary=names, require_images=False)
+        (table,) = read_recorded(place, [cell.target], vocabulary=cell.vocabulary, root=where, require_images=False)
     except (OSError, ValueError) as error:
         notes.append(f"The images of '{cell.target}' are not at hand: {error} Then make the report again.")
         return None

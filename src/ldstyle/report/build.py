@@ -112,6 +112,7 @@ def build_report(
     *,
     only: Sequence[str] = (),
     data: Path | None = None,
+    mapping: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Make a report of results folders.
@@ -121,6 +122,7 @@ def build_report(
         out: Folder of the report.
         only: Slugs of items to make; by default all of them and the page.
         data: Data folder, if it has moved since the runs.
+        mapping: Label map of the runs, a YAML file. The one that a record names is not read.
         progress: Told what is being made.
 
     Returns:
@@ -131,8 +133,10 @@ def build_report(
         FileNotFoundError: A folder holds no results.
     """
     grids = find_grids(folders)
-    if data is not None:
-        grids = [replace(grid, cells=tuple(_moved(cell, data) for cell in grid.cells)) for grid in grids]
+    where = {"root": None if data is None else str(data.absolute()), "mapping": mapping}
+    moved = {name: path for name, path in where.items() if path is not None}
+    if moved:
+        grids = [replace(grid, cells=tuple(_moved(cell, moved) for cell in grid.cells)) for grid in grids]
     made: list[tuple[Grid, Item]] = []
     files: list[Path] = []
     drawn: dict[str, Drawn] = {}
@@ -235,11 +239,11 @@ def _matches(slug: str, pattern: str) -> bool:
     return fnmatchcase(slug, pattern)
 
 
-def _moved(cell: CellResult, data: Path) -> CellResult:
+def _moved(cell: CellResult, where: Mapping[str, object]) -> CellResult:
     """Say of a finished cell that its data are elsewhere now."""
     if "place" not in cell.record:
         return cell
-    return replace(cell, record={**cell.record, "place": {**cell.record["place"], "root": str(data.absolute())}})
+    return replace(cell, record={**cell.record, "place": {**cell.record["place"], **where}})
 
 
 def _check_only(only: Sequence[str], known: Sequence[str]) -> None:

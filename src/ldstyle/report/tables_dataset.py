@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ldstyle.benchmark.records import CellResult
-from ldstyle.data.catalog import read_domains
 from ldstyle.data.table1 import PAPER_TABLE_1, Statistics, count
-from ldstyle.data.tables import SceneTable
 from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.order import split_rank
+from ldstyle.report.recorded_data import read_recorded
 from ldstyle.report.tables_values import DASH, number
 
 SLUG = "dataset"
@@ -32,7 +30,8 @@ def dataset_table(results: Sequence[CellResult], *, root: Path | None = None) ->
     cell = max(sorted(done, key=lambda cell: cell.cell), key=lambda cell: len(cell.vocabulary))
     domains = _domains(results)
     try:
-        tables = _read(cell.record["place"], domains, cell.vocabulary, root)
+        place = cell.record["place"]
+        tables = read_recorded(place, domains, vocabulary=cell.vocabulary, root=root, require_images=False)
     except (OSError, ValueError) as error:
         return Absent(SLUG, TITLE, f"The data cannot be read here: {error}")
     counted = {table.domain: count(table) for table in tables}
@@ -51,20 +50,6 @@ def dataset_table(results: Sequence[CellResult], *, root: Path | None = None) ->
     unknown = " Labels that a data set leaves unknown have a dash." if dashes else ""
     caption = f"Images, labels per image, and images that have each label, in all parts together.{beside}{unknown}"
     return Table(SLUG, TITLE, caption, ("", *columns), tuple(rows), (2,))
-
-
-def _read(
-    place: Mapping[str, Any], domains: Sequence[str], vocabulary: Sequence[str], root: Path | None
-) -> tuple[SceneTable, ...]:
-    mapping = None if place.get("mapping") is None else Path(place["mapping"])
-    return read_domains(
-        root or Path(place["root"]),
-        domains,
-        sea=place.get("sea", "drop"),
-        mapping=mapping,
-        vocabulary=vocabulary if mapping is None else None,
-        require_images=False,
-    )
 
 
 def _domains(results: Sequence[CellResult]) -> list[str]:

@@ -32,6 +32,9 @@ class DataConfig:
         cache_dir: Folder of decoded images.
         sea: What becomes of the label ``sea`` of UCM and AID.
         mapping: Label map, a YAML file; ``None`` where the domains share their label names.
+        labels: Label columns of custom tables; all others are ignored. Empty takes every column that is no ``path``,
+            ``domain``, ``mask`` or ``scene``.
+        ignore: Columns of custom tables that are no labels.
         pseudo_domain: Add a photometrically augmented copy of the one source as a second domain.
     """
 
@@ -41,6 +44,8 @@ class DataConfig:
     cache_dir: str = field(default_factory=default_cache_dir)
     sea: Literal["drop", "water+sea"] = "drop"
     mapping: str | None = None
+    labels: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     pseudo_domain: bool = False
 
     def __post_init__(self) -> None:

@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from ldstyle.data.augment import Augmentation
-from ldstyle.data.catalog import read_domains
 from ldstyle.data.pool import Pool
 from ldstyle.data.splits import split_domain
-from ldstyle.data.tables import Progress, SceneTable
+from ldstyle.data.tables import Progress, SceneTable, file_stem
 from ldstyle.training.atomic import replace_text
 from ldstyle.training.attention_file import ATTENTION, load_attention, set_attention
 from ldstyle.training.attention_maps import localize_learned, localize_predictions
@@ -26,6 +25,7 @@ from ldstyle.training.model_file import LoadedModel, load_model
 from ldstyle.training.run_folder import CONFIG, is_done
 from ldstyle.training.scoring import probabilities, score_table
 from ldstyle.training.settings import load_config
+from ldstyle.training.sources import read_tables
 from ldstyle.training.validation import Predictions, predict
 
 SCHEMA = 1
@@ -103,16 +103,14 @@ def evaluate(
             set_attention(styled, attention)
         row = look(predicted())
         result["epochs"].append({"epoch": epoch, **row})
-    write_predictions(folder / f"predictions-{domain}.safetensors", {"all": predictions})
+    write_predictions(folder / f"predictions-{file_stem(domain)}.safetensors", {"all": predictions})
     (folder / EVALUATIONS).mkdir(exist_ok=True)
-    replace_text(folder / EVALUATIONS / f"{domain}.json", json.dumps(result, indent=1) + "\n", shared=True)
+    replace_text(folder / EVALUATIONS / f"{file_stem(domain)}.json", json.dumps(result, indent=1) + "\n", shared=True)
     return result
 
 
 def _read(config: RunConfig, model: LoadedModel, domain: str, root: Path) -> SceneTable:
-    mapping = None if config.data.mapping is None else Path(config.data.mapping).expanduser()
-    vocabulary = model.vocabulary if mapping is None else None
-    (table,) = read_domains(root, [domain], sea=config.data.sea, mapping=mapping, vocabulary=vocabulary)
+    (table,) = read_tables(config.data, [domain], root=root, vocabulary=model.vocabulary)
     if table.vocabulary != model.vocabulary:
         raise ValueError(
             f"The labels of {domain!r} must be those of the model, {list(model.vocabulary)}; the label map gives "

@@ -89,7 +89,13 @@ def _train(
     config: RunConfig, fabric: Fabric, display: Display, interruption: Interruption, checkpoints: CheckpointWriter
 ) -> RunRecord:
     folder, processes = run_folder(config), Processes(fabric)
-    data = open_sources(config.data, seed=config.seed, progress=display.work)
+
+    def prepare(done: int, total: int, what: str) -> None:
+        display.work(done, total, what)
+        if interruption.requested:
+            raise Interrupted("Stopped while the images were prepared; the same command starts again.")
+
+    data = open_sources(config.data, seed=config.seed, progress=prepare)
     for sentence in (*label_caveats(data), *path_caveats(config, data)) if processes.first else ():
         _log.warning(sentence)
     net = build_net(config, data, fabric)

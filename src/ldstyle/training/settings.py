@@ -19,6 +19,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from ldstyle import config as styles
+from ldstyle.data.safe_yaml import load_yaml
 from ldstyle.training.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
 
 Settings: TypeAlias = dict[str, Any]
@@ -74,7 +75,7 @@ def read_settings(path: Path) -> Settings:
     if not path.is_file():
         raise FileNotFoundError(f"There is no settings file '{path}'.")
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"'{path}' must be a YAML file of settings; {_problem(error)}.") from None
     if not isinstance(settings, dict):

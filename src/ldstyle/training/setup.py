@@ -8,6 +8,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import nn
 
+from ldstyle.data.pool import Pool
 from ldstyle.data.sampler import BatchSampler
 from ldstyle.nn import attach
 from ldstyle.seeding import Streams, derive_seed
@@ -63,6 +64,7 @@ def new_state(
     config: RunConfig, data: SourceData, net: nn.Module, optimizer: Any, processes: Processes
 ) -> TrainingState:
     """Build the state of a run before its first step."""
+    _require_enough(data.train, config.optimizer.batch_size)
     streams = Streams(config.seed)
     sampler = BatchSampler(
         data.train.present,
@@ -82,3 +84,14 @@ def new_state(
         )
     stopping = EarlyStopping(config.optimizer.patience)
     return TrainingState(net, optimizer, sampler, streams, stopping, swad, processes, data.digests)
+
+
+def _require_enough(pool: Pool, batch_size: int) -> None:
+    """Raise if the training images do not fill a batch."""
+    if len(pool) < batch_size:
+        found = ", ".join(f"{(pool.domain == d).sum()} of {name}" for d, name in enumerate(pool.domains))
+        raise ValueError(
+            f"Training needs at least a batch of images, optimizer.batch_size = {batch_size}; there are {len(pool)} "
+            f"({found}), for a tenth of each domain, and at least one image, goes to validation and to test each. Add "
+            f"images, or set optimizer.batch_size to at most {len(pool)}."
+        )

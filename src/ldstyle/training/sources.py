@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from ldstyle.data.catalog import read_domains
+from ldstyle.data.own import LabelColumns
 from ldstyle.data.pool import Pool
 from ldstyle.data.splits import Split, split_domain
-from ldstyle.data.tables import Progress
+from ldstyle.data.tables import Progress, SceneTable
 from ldstyle.training.config import DataConfig
 
 
@@ -52,6 +53,35 @@ class SourceData:
         return {s.domain: f"{pool.digests[s.domain]}/{pool.contents[s.domain]}/{s.digest}" for s in self.splits}
 
 
+def read_tables(
+    config: DataConfig,
+    names: Sequence[str],
+    *,
+    root: Path | None = None,
+    vocabulary: Sequence[str] | None = None,
+    require_images: bool = True,
+) -> tuple[SceneTable, ...]:
+    """Read domains as a run's settings say.
+
+    Args:
+        config: The settings.
+        names: The domains.
+        root: Data folder, if it is not that of the settings.
+        vocabulary: Label names to read into; a label map brings its own.
+        require_images: Whether a row without an image is a problem.
+    """
+    mapping = None if config.mapping is None else Path(config.mapping).expanduser()
+    return read_domains(
+        root or Path(config.root).expanduser(),
+        names,
+        sea=config.sea,
+        mapping=mapping,
+        vocabulary=vocabulary if mapping is None else None,
+        columns=LabelColumns(config.labels, config.ignore),
+        require_images=require_images,
+    )
+
+
 def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = None) -> SourceData:
     """Read, split and cache the source domains.
 
@@ -60,8 +90,7 @@ def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = N
         seed: Seed of the splits, shared by all methods.
         progress: Told of the work of building caches.
     """
-    mapping = None if config.mapping is None else Path(config.mapping).expanduser()
-    tables = read_domains(Path(config.root).expanduser(), config.sources, sea=config.sea, mapping=mapping)
+    tables = read_tables(config, config.sources)
     splits = tuple(split_domain(table, seed=seed) for table in tables)
     cache_dir = Path(config.cache_dir).expanduser()
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ldstyle.benchmark.records import CellResult
-from ldstyle.data.catalog import read_domains
 from ldstyle.data.decode import decode, decode_mask
 from ldstyle.data.splits import split_domain
 from ldstyle.data.tables import SceneTable
 from ldstyle.deploy.classifier import Classifier, load
 from ldstyle.report.figures.runs import Runs, UnavailableError
+from ldstyle.report.recorded_data import read_recorded
 from ldstyle.training.attention_file import ATTENTION, load_attention
 from ldstyle.training.model_file import DESCRIPTION, WEIGHTS
 from ldstyle.training.run_folder import CONFIG
@@ -45,12 +45,10 @@ def read_tables(runs: Runs, cell: CellResult | None = None) -> dict[str, SceneTa
     place: Mapping[str, Any] = one.record.get("place") or {}
     root = Path(place.get("root", ""))
     names = runs.domains if cell is None else (*cell.sources, cell.target)
-    mapping = None if place.get("mapping") is None else Path(place["mapping"])
     try:
         if not place or not root.is_dir():
             raise FileNotFoundError(f"there is no folder '{root}'")
-        vocabulary = None if mapping else one.vocabulary
-        tables = read_domains(root, names, sea=place["sea"], mapping=mapping, vocabulary=vocabulary)
+        tables = read_recorded(place, names, vocabulary=one.vocabulary)
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"The images the grid was run on are needed: {str(error).rstrip('.')}. Make the report where they are, or "
