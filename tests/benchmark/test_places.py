@@ -64,3 +64,10 @@ def test_scenes_are_drawn_once_though_two_processes_ask(tmp_path):
 def test_a_place_that_is_read_is_left_alone(tmp_path):
     prepare_place(Place(str(tmp_path / "data"), str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_label_columns_are_settings_of_the_runs_where_they_are_given(tmp_path):
+    plain = find_place(str(tmp_path), preset=load_preset("smoke"), cache_dir=tmp_path)
+    assert plain.settings().keys() == {"root", "sea", "mapping"}
+    chosen = find_place(str(tmp_path), preset=load_preset("smoke"), cache_dir=tmp_path, labels=["tree"], ignore=["lat"])
+    assert {name: chosen.settings()[name] for name in ("labels", "ignore")} == {"labels": ["tree"], "ignore": ["lat"]}

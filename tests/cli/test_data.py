@@ -171,3 +171,13 @@ def test_check_lists_labels_by_domain_and_names_those_without_data(root, capsys)
     assert any(line[:3] == ["note:", "car", "is"] for line in lines)
     assert run("stats", "--root", root, "--domains", "mine", "--labels", "tree", "--csv", "-") == 0
     assert [line.split(",")[0] for line in capsys.readouterr().out.split()[-1:]] == ["tree"]
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(root, capsys):
+    (root / "mine" / "labels.csv").write_text("path,domain,[/x],[red]roof\na.png,[/y] east,1,0\n")
+    assert run("check", "--root", root, "--domains", "[/y] east") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["[/x]", "1", "of", "1"] in lines
+    assert ["[red]roof", "0", "of", "1"] in lines
+    assert run("stats", "--root", root, "--domains", "[/y] east") == 0
+    assert "[/y] east" in capsys.readouterr().out

@@ -16,11 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
 from ldstyle.cli.outputs import add_force, guarded
 from ldstyle.data.tables import Progress, SceneTable
 
 if TYPE_CHECKING:
+    from ldstyle.data.inspection import Inspection
     from ldstyle.data.own import LabelColumns
 
 LAYOUTS = r"""
@@ -68,10 +70,7 @@ def check(arguments: argparse.Namespace) -> int:
         rows.append([one.domain, str(one.rows), str(one.readable), size, str(others), str(len(one.problems))])
     console = Console()
     console.print(_table(header, rows))
-    labels = [
-        [label, *("unknown" if not known else f"{present} of {known}" for present, known in counted)]
-        for label, counted in ((word, [one.counts.get(word, (0, 0)) for one in found]) for word in label_map.vocabulary)
-    ]
+    labels = [[label, *(_count(one, label) for one in found)] for label in label_map.vocabulary]
     console.print(_table(("label: images with it", *sources), labels))
     notes = [note for one in found for note in one.notes] + unknown_labels(found)
     problems = [problem for one in found for problem in one.problems]
@@ -79,6 +78,14 @@ def check(arguments: argparse.Namespace) -> int:
         for sentence in sentences:
             console.print(f"{kind}: {sentence}", markup=False, highlight=False, soft_wrap=True)
     return 1 if problems and not arguments.skip_bad else 0
+
+
+def _count(inspection: Inspection, label: str) -> str:
+    """Return in how many images of a domain a label is present, of those in which it is known."""
+    if not inspection.counts:
+        return "-"
+    present, known = inspection.counts[label]
+    return f"{present} of {known}" if known else "unknown"
 
 
 def stats(arguments: argparse.Namespace) -> int:
@@ -260,18 +267,20 @@ def _positive(text: str) -> int:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=None if title is None else Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for i, name in enumerate(header):
-        table.add_column(name, justify="right" if i else "left", no_wrap=not i)
+        table.add_column(Text(name), justify="right" if i else "left", no_wrap=not i)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 
 @contextmanager
 def _bars() -> Iterator[Progress]:
     """Show a progress bar per kind of work on standard error."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks = {}
 
