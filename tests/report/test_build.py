@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from ldstyle.cli import main
+from ldstyle.cli.outputs import RECORD
 from ldstyle.report.build import PAGE, build_report, find_grids
 
 
@@ -74,7 +75,12 @@ def test_one_item_is_made_again_by_its_slug(results, tmp_path, capsys):
     assert {path.name for path in files_of(out)} == {
         *("summary-test.md", "summary-test.tex", "summary-test.csv"),
         *("label-ap.png", "label-ap.svg", "label-ap.json"),
+        RECORD,
     }
+    (out / "tables" / "summary-test.csv").write_text("corrected by hand")
+    assert main(["report", str(results), "--out", str(out), "--only", "summary-test"]) == 2
+    assert "summary-test.csv' was not written by ldstyle, or was changed since" in capsys.readouterr().err
+    assert main(["report", str(results), "--out", str(out), "--only", "summary-test", "--force"]) == 0
     assert main(["report", str(results), "--out", str(out), "--only", "sumary-test"]) == 2
     assert "There is no item 'sumary-test'. Did you mean 'summary-test'?" in capsys.readouterr().err
 
