@@ -90,6 +90,7 @@ def test_a_small_folder_gives_what_records_give_and_says_why_the_rest_is_absent(
     assert "bench run --methods ld-efdmix ld-efdmix-gc" in reasons["attention"]
     assert "ldstyle bench sensitivity" in reasons["sensitivity"]
     assert "masks" in reasons["localization-epochs"]
+    assert "metrics.jsonl" in reasons["strength-epochs"]
 
 
 def test_a_grid_of_which_nothing_is_done_has_no_figures(make_grid: Callable[..., Any]) -> None:
@@ -304,6 +305,40 @@ def test_localization_is_drawn_by_place_with_chance(make_grid: Callable[..., Any
     assert (cached["epoch"], cached["pointing"]) == ([2, 3], [0.5, 0.75])
     flat = [[line.get_ydata()[0] for line in axes.lines if line.get_linewidth() == 1.2] for axes in figure.axes]
     assert [levels[-1] for levels in flat] == [25, 12.5]
+
+
+def write_rows(grid: Any, method: str, rows: list[dict[str, Any]]) -> None:
+    """Lay entries over a cell's metrics, one per epoch."""
+    path = grid.folder / grid.cell(method, "s1", 0).slug / "metrics.jsonl"
+    known = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{json.dumps({**row, **more})}\n" for row, more in zip(known, rows, strict=True)))
+
+
+def test_strength_and_effective_locations_are_drawn_by_insertion_point(make_grid: Callable[..., Any]) -> None:
+    grid = make_grid()
+    grid.done("efdmix", epochs=2)
+    grid.done("ld-efdmix", epochs=2)
+    write_rows(grid, "efdmix", [{"strength": {"layer1": 0.2}}, {"strength": {"layer1": 0.3}}])
+    rows = [{"strength": {"layer1": None}, "locations": {"layer1": 0.5}}, {"strength": {"layer1": 0.1}}]
+    write_rows(grid, "ld-efdmix", rows)
+    picture, figure = drawn("strength-epochs", runs_of(grid))
+    assert legend_of(figure) == ["EFDMix, layer1", "LD-EFDMix, layer1"]
+    assert picture.data["curves"]["s1"]["ld-efdmix/layer1"]["0"] == {
+        "epoch": [1, 2], "strength": [None, 0.1], "locations": [0.5, None]
+    }  # fmt: skip
+    strength, locations = figure.axes
+    lines = [line.get_ydata() for line in strength.lines if line.get_linewidth() == 1.2]
+    np.testing.assert_allclose(lines, [[20, 30], [np.nan, 10]])
+    (line,) = [line.get_ydata() for line in locations.lines if line.get_linewidth() == 1.2]
+    np.testing.assert_allclose(line, [50, np.nan])
+
+
+def test_methods_without_attention_have_strength_alone(make_grid: Callable[..., Any]) -> None:
+    grid = make_grid()
+    grid.done("efdmix", epochs=1)
+    write_rows(grid, "efdmix", [{"strength": {"layer1": 0.2}, "locations": {}}])
+    _, figure = drawn("strength-epochs", runs_of(grid))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["relative feature change (%)"]
 
 
 def test_neighbours_agree_with_scikit_learn() -> None:

@@ -277,6 +277,22 @@ def test_learned_attention_has_a_row_per_insertion_point(make_grid):
     ]
 
 
+def test_attention_is_compared_on_training_held_out_and_unseen_images(make_grid):
+    def means(iou):
+        return {source: {"iou": iou, "iou_chance": 0.1} for source in ("cam", "llam/layer2")}
+
+    grid = make_grid()
+    grid.done("erm", "s1", 0)
+    for seed in range(2):
+        parts = {"training": means(0.3 + 0.1 * seed), "held-out": means(0.2)}
+        grid.done("ld-efdmix", "s1", seed, edits={"attention_parts": parts})
+    table = by_slug(make_tables(grid.read()))["attention-parts"]
+    measured = ["35.0 ± 7.1", "3.50 ± 0.71", "20.0 ± 0.0", "2.00 ± 0.00", "–", "–"]
+    assert [[value.text for value in row] for row in table.rows] == [
+        ["LD-EFDMix", "harbour", source, *measured] for source in ("class activation", "LLAM, layer2")
+    ]
+
+
 def test_runs_that_kept_their_epochs_show_how_they_developed(make_grid):
     def epoch(number, value):
         mean = {"pointing": value, "pointing_chance": 0.2, "iou": value / 2, "iou_chance": 0.1}
@@ -309,6 +325,7 @@ def test_what_cannot_be_made_says_why(make_grid):
     assert "no ERM" in reasons["differences-test"]
     assert "--methods csu" in reasons["twins-test"]
     assert "--methods oracle" in reasons["oracle-gap"]
+    assert "No domain has masks" in reasons["attention-parts"]
     assert "No target has masks" in reasons["localization"]
     assert "No target has masks" in reasons["learned-attention"]
     assert "ldstyle bench ablations" in reasons["ablation"]

@@ -18,6 +18,7 @@ from ldstyle.training import atomic
 from ldstyle.training.evaluate import evaluate
 from ldstyle.training.loop import fit
 from ldstyle.training.model_file import load_model
+from ldstyle.training.record import read_record
 
 from .runs import SOURCES, TARGET, tiny
 
@@ -73,6 +74,25 @@ def test_a_source_has_no_score_on_what_it_was_trained_on(run: Path) -> None:
     assert result["scores"]["test"] == {
         name: pytest.approx(value, abs=1e-6) if isinstance(value, float) else value for name, value in table.items()
     } | {"ap": {label: value and pytest.approx(value, abs=1e-6) for label, value in table["ap"].items()}}
+
+
+def test_attention_is_judged_on_held_out_images_of_a_source(run: Path) -> None:
+    record = read_record(run)
+    assert record.attention is not None
+    assert list(record.attention) == ["training", "held-out"]
+    assert list(record.attention["held-out"]) == ["cam", "llam/layer1", "llam/layer2"]
+    evaluated = [evaluate(run, domain=domain) for domain in SOURCES]
+    for source, read in {
+        "cam": lambda result: result["localization"],
+        "llam/layer1": lambda result: result["attention"]["layer1"],
+    }.items():
+        for label, row in record.attention["held-out"][source].items():
+            if label == "mean" or not row["n"]:
+                continue
+            tables = [read(result)[label] for result in evaluated]
+            assert row["n"] == sum(table["n"] for table in tables)
+            pooled = sum(table["n"] * table["iou"] for table in tables if table["n"]) / row["n"]
+            assert row["iou"] == pytest.approx(pooled, abs=1e-6)
 
 
 def test_kept_epochs_are_scored_as_the_run_itself(scenes: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ldstyle.training.localization import Localization, locate
+from ldstyle.training.localization import MEASURES, Localization, locate, with_mean
 
 
 def region(shape: tuple[int, int], rows: slice, columns: slice) -> torch.Tensor:
@@ -106,12 +106,52 @@ def test_batches_add_up_to_means_by_label():
         "iou": pytest.approx((1 + (8 / 3) / (16 - 8 / 3)) / 2, abs=1e-6),
         "pointing_chance": 0.375,
         "iou_chance": pytest.approx((1 / 7 + 1 / 3) / 2, abs=1e-6),
+        "mass": 0.5,
+        "coverage": pytest.approx(0.25, abs=1e-6),
         "n": 2,
         "missing": 0,
     }
-    nothing = dict.fromkeys(("pointing", "iou", "pointing_chance", "iou_chance"))
+    nothing = dict.fromkeys(MEASURES)
     assert table["car"] == {**nothing, "n": 0, "missing": 1}
     assert table["tree"] == {**nothing, "n": 0, "missing": 0}
+
+
+@given(st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 6))
+def test_mass_and_coverage_agree_with_sums_over_the_locations(seed, height, width):
+    generator = torch.Generator().manual_seed(seed)
+    attn = torch.rand(2, 3, height, width, generator=generator, dtype=torch.float64) + 0.01
+    masks = torch.rand(2, 3, height, width, generator=generator) < 0.4
+    hits = locate(attn, masks)
+    for b in range(2):
+        for label in range(3):
+            values, inside = attn[b, label].flatten().tolist(), masks[b, label].flatten().tolist()
+            if any(inside):
+                unit = [value / sum(values) for value in values]
+                mass = sum(value for value, here in zip(unit, inside, strict=True) if here)
+                assert hits.mass[b, label].item() == pytest.approx(mass, abs=1e-6)
+                coverage = 1 / sum(value**2 for value in unit) / len(unit)
+                assert hits.coverage[b, label].item() == pytest.approx(coverage, abs=1e-6)
+            else:
+                assert hits.mass[b, label].isnan()
+                assert hits.coverage[b, label].isnan()
+
+
+def test_a_threshold_changes_the_mass_and_hardly_the_iou():
+    mask = region((4, 4), slice(0, 2), slice(0, 4))
+    attn = torch.cat([torch.full((1, 1, 2, 4), 1.0), torch.full((1, 1, 2, 4), 0.4)], dim=2)
+    sharp = torch.where(attn >= 0.5, attn, 0.0)
+    before, after = locate(attn, mask), locate(sharp, mask)
+    assert (before.iou.item(), after.iou.item()) == (1.0, 1.0)
+    assert (before.mass.item(), after.mass.item()) == (pytest.approx(1 / 1.4, abs=1e-6), 1.0)
+    assert (before.coverage.item(), after.coverage.item()) == (pytest.approx(1.4**2 / 2 / 1.16, abs=1e-6), 0.5)
+
+
+def test_the_mean_runs_over_the_labels_that_were_judged():
+    rows = {"tree": dict.fromkeys(MEASURES, 0.2), "car": dict.fromkeys(MEASURES, 0.6), "ship": dict.fromkeys(MEASURES)}
+    table = with_mean(rows)
+    assert list(table) == ["mean", "tree", "car", "ship"]
+    assert table["mean"] == {name: pytest.approx(0.4) for name in MEASURES}
+    assert with_mean({"ship": rows["ship"]})["mean"] == dict.fromkeys(MEASURES)
 
 
 def test_inputs_are_left_as_they_are():

@@ -159,6 +159,7 @@ def _record(
         "vocabulary": list(run.vocabulary),
         "localization": report["localization"],
         "attention": report["attention"],
+        "attention_parts": _attention_parts(run, report),
         "epochs": report["epochs"],
         "config": run.config,
         "place": asdict(place),
@@ -169,6 +170,18 @@ def _record(
         "peak_memory_mb": run.peak_memory_mb,
         "machine": {"host": platform.node(), "threads": torch.get_num_threads(), "process": os.getpid()},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _attention_parts(run: RunRecord, report: dict[str, Any]) -> dict[str, Any]:
+    """Return how well maps find the labels on training, held-out and unseen images; only the means over labels."""
+    from ldstyle.training.attention_maps import all_sources
+
+    parts = dict(run.attention or {})
+    if report["domain"] not in run.sources:  # an oracle's target is a source
+        parts["unseen"] = all_sources(report["localization"], report["attention"])
+    return {
+        part: {source: table["mean"] for source, table in tables.items()} for part, tables in parts.items() if tables
     }
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
+    "attention": "judge whether the attention of a finished run finds its labels",
     "bench": "run, watch and verify the grid of methods, splits and seeds",
     "data": "check, describe, cache, draw and show data sets",
     "evaluate": "score a finished run on a domain it never saw",

@@ -42,7 +42,15 @@ TABLES, PICTURES = "tables", "figures"
 _LAYOUT: Mapping[str, Sequence[str]] = {
     "Results": ("summary-all", "differences", "split-*-all", "label-ap", "summary-test", "split-*"),
     "How sure": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap"),
-    "Attention": ("localization", "learned-attention", "development", "localization-epochs", "attention"),
+    "Attention": (
+        "attention-parts",
+        "localization",
+        "learned-attention",
+        "development",
+        "localization-epochs",
+        "strength-epochs",
+        "attention",
+    ),
     "Styles": ("class-samples", "style-statistics", "operators"),
     "Training and its cost": ("training-curves", "cost", "cost-accuracy", "complexity"),
     "Ablations and sensitivity": ("ablation*", "sensitivity"),

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from ldstyle.benchmark.records import CellResult
 from ldstyle.report.items import Absent, Table
 from ldstyle.report.tables_ablation import ablation_tables
+from ldstyle.report.tables_attention import attention_parts_table
 from ldstyle.report.tables_cells import PARTS, CellSet
 from ldstyle.report.tables_complexity import complexity_table
 from ldstyle.report.tables_dataset import dataset_table
@@ -61,6 +62,6 @@ def make_tables(results: Sequence[CellResult]) -> list[Table | Absent]:
         made.append(label_paper_table(cells, split))
     for part in PARTS:
         made += [baseline_table(cells, part=part), twin_table(cells, part=part)]
-    made += [oracle_table(cells), localization_table(cells), attention_table(cells)]
+    made += [oracle_table(cells), attention_parts_table(cells), localization_table(cells), attention_table(cells)]
     made += [development_table(cells), cost_table(cells)]
     return [table for table in made if table is not None]

@@ -1,8 +1,8 @@
-"""Whether the attention in use finds its labels: learned maps on validation data, cached maps on training data."""
+"""Whether attention finds its labels: the one in use while training, and all of a finished network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,12 +15,12 @@ from ldstyle.data.augment import Augmentation
 from ldstyle.data.pool import Batch, Pool
 from ldstyle.nn import LabelDecoupledStyle, StyledNet, activation_maps, analyse_head
 from ldstyle.nn.layout import as_maps
-from ldstyle.training.localization import Localization, Table
-from ldstyle.training.scoring import evaluating, nullable
+from ldstyle.training.localization import Localization, Table, with_mean
+from ldstyle.training.scoring import evaluating
 from ldstyle.training.sources import SourceData
 
 MOST = 256
-"""Samples looked at per epoch, evenly spaced over the pool."""
+"""Samples of a pool that are judged, evenly spaced over it."""
 
 
 def localize_attention(
@@ -38,46 +38,86 @@ def localize_attention(
         return None
     if net.cams is not None:
         rows = _spread(data.train) if net.cams.ready else np.empty(0, dtype=np.int64)
-        return {"cached": _summed(_cached(net, data.train, rows, batch_size))} if len(rows) else None
-    return localize_learned(net, data.validation, augmentation, device=device, batch_size=batch_size)
+        return {"cached": with_mean(_cached(net, data.train, rows, batch_size))} if len(rows) else None
+    return localize_learned(net, [data.validation], augmentation, device=device, batch_size=batch_size)
+
+
+def localize_sources(
+    backbone: nn.Module,
+    net: StyledNet | None,
+    data: SourceData,
+    augmentation: Augmentation,
+    *,
+    device: torch.device,
+    batch_size: int,
+) -> dict[str, Any] | None:
+    """Compare the maps of a finished network with the masks of its sources.
+
+    Args:
+        backbone: The plain network.
+        net: The same with its learned attention, if it has any.
+        data: The sources.
+        augmentation: Normalises images.
+        device: Where to compute.
+        batch_size: Images at once.
+
+    Returns:
+        For ``training`` and ``held-out`` images (validation and test parts) what :func:`all_sources` returns; ``None``
+        without masks.
+    """
+    found: dict[str, Any] = {}
+    for group, pools in {"training": [data.train], "held-out": [data.validation, data.test]}.items():
+        cam = localize_predictions(backbone, pools, augmentation, device=device, batch_size=batch_size)
+        learned = None
+        if net is not None:
+            learned = localize_learned(net, pools, augmentation, device=device, batch_size=batch_size)
+        if cam is not None:
+            found[group] = all_sources(cam, learned)
+    return found or None
+
+
+def all_sources(cam: dict[str, Any] | None, learned: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Name the tables of class activation maps, ``cam``, and of learned attention, ``llam/POINT``, alike."""
+    if cam is None:
+        return None
+    return {"cam": cam, **{f"llam/{name}": table for name, table in (learned or {}).items()}}
 
 
 def localize_learned(
-    net: StyledNet, pool: Pool, augmentation: Augmentation, *, device: torch.device, batch_size: int
+    net: StyledNet, pools: Sequence[Pool], augmentation: Augmentation, *, device: torch.device, batch_size: int
 ) -> dict[str, Any] | None:
-    """Compare learned attention, given the labels that are there, with the masks of a domain.
+    """Compare learned attention, given the labels that are there, with the masks of one or more pools.
 
     Returns:
         For each insertion point the table of each label and the means over labels; ``None`` without masks or attention.
     """
     learned = [p.name for p, s in zip(net.points, net.styles, strict=True) if _has_llam(s)]
-    rows = _spread(pool)
-    if not learned or not len(rows):
+    if not learned or not _any_masks(pools):
         return None
-    tables = {name: Localization(pool.vocabulary) for name in learned}
-    for batch in _batches(pool, rows, batch_size):
+    tables = {name: Localization(pools[0].vocabulary) for name in learned}
+    for batch in _all_batches(pools, batch_size):
         images = augmentation.normalise(batch.images.to(device))
         for name, attn in learned_maps(net, images, batch.present.to(device)).items():
             assert batch.masks is not None
             tables[name].update(attn, batch.masks)
-    return {name: _summed(table.compute()) for name, table in tables.items()}
+    return {name: with_mean(table.compute()) for name, table in tables.items()}
 
 
 def localize_predictions(
-    backbone: nn.Module, pool: Pool, augmentation: Augmentation, *, device: torch.device, batch_size: int
+    backbone: nn.Module, pools: Sequence[Pool], augmentation: Augmentation, *, device: torch.device, batch_size: int
 ) -> dict[str, Any] | None:
-    """Compare the class activation maps of a plain backbone with the masks of a domain; ``None`` without masks."""
-    rows = _spread(pool)
-    if not len(rows):
+    """Compare the class activation maps of a plain backbone with the masks of some pools; ``None`` without masks."""
+    if not _any_masks(pools):
         return None
-    head = analyse_head(backbone, image_size=(pool.size, pool.size))
-    table = Localization(pool.vocabulary)
+    size = pools[0].size
+    head = analyse_head(backbone, image_size=(size, size))
+    table = Localization(pools[0].vocabulary)
     with evaluating(backbone):
-        for batch in _batches(pool, rows, batch_size):
+        for batch in _all_batches(pools, batch_size):
             assert batch.masks is not None
             maps, _ = activation_maps(backbone, head, augmentation.normalise(batch.images.to(device)))
             table.update(maps.relu(), batch.masks)
-    return _summed(table.compute())
+    return with_mean(table.compute())
 
 
 def _cached(net: StyledNet, pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Table:
@@ -117,17 +157,15 @@ def _spread(pool: Pool) -> NDArray[np.int64]:
     return rows[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(np.int64)]
 
 
+def _any_masks(pools: Sequence[Pool]) -> bool:
+    return any(bool(pool.masked.any()) for pool in pools)
+
+
+def _all_batches(pools: Sequence[Pool], batch_size: int) -> Iterator[Batch]:
+    for pool in pools:
+        yield from _batches(pool, _spread(pool), batch_size)
+
+
 def _batches(pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
     for start in range(0, len(rows), batch_size):
         yield pool.gather(rows[start : start + batch_size], masks=True)
-
-
-def _summed(table: Table) -> dict[str, Any]:
-    names = ("pointing", "iou", "pointing_chance", "iou_chance")
-    columns = {name: [row[name] for row in table.values()] for name in names}
-    means = {name: np.array([np.nan if v is None else v for v in values]) for name, values in columns.items()}
-    known = {name: values[~np.isnan(values)] for name, values in means.items()}
-    return {
-        "mean": {name: nullable(values.mean()) if len(values) else None for name, values in known.items()},
-        **table,
-    }

@@ -47,15 +47,15 @@ def evaluate(
 
     Returns:
         What ``evaluations/DOMAIN.json`` holds: the scores on the domain's test part (the paper's number) and on all of
-        it. For a source domain, whose other parts were trained on, only the former. If the run kept the weights of its
-        epochs, the same of each under ``epochs``.
+        it. For a source domain, whose other parts were trained on, only the former, and attention is judged on its
+        validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
     """
     folder = Path(run_dir).expanduser()
     if not is_done(folder):
         raise FileNotFoundError(f"'{folder}' is not a finished run. Finish it by `ldstyle train` first.")
     config = load_config(folder / CONFIG)
     model = load_model(folder)
-    table = _read(config, model, domain, Path(root or config.data.root).expanduser())
+    table = read_domain(config, model, domain, Path(root or config.data.root).expanduser())
     split = split_domain(table, seed=config.seed)
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress)
@@ -71,19 +71,22 @@ def evaluate(
     styled = None
     if (folder / ATTENTION).is_file():
         styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
+    looked = pool  # the training part of a source would flatter
+    if domain in config.data.sources:
+        held_out = np.sort(np.concatenate([split.validation, split.test]))
+        looked = Pool([table], [held_out], size=model.size, cache_dir=cache_dir)
     parts = {"test": split.test, "all": None if domain in config.data.sources else np.arange(len(pool))}
+
+    where: dict[str, Any] = {"device": fabric.device, "batch_size": batch_size}
 
     def look(predictions: Predictions) -> dict[str, Any]:
         """Say how the network as it is scores on the domain, and whether its maps find the labels."""
-        device = fabric.device
         return {
             "scores": {
                 part: None if rows is None else _scores(predictions, rows, model) for part, rows in parts.items()
             },
-            "localization": localize_predictions(backbone, pool, augmentation, device=device, batch_size=batch_size),
-            "attention": None
-            if styled is None
-            else localize_learned(styled, pool, augmentation, device=device, batch_size=batch_size),
+            "localization": localize_predictions(backbone, [looked], augmentation, **where),
+            "attention": None if styled is None else localize_learned(styled, [looked], augmentation, **where),
         }
 
     result = {
@@ -109,7 +112,8 @@ def evaluate(
     return result
 
 
-def _read(config: RunConfig, model: LoadedModel, domain: str, root: Path) -> SceneTable:
+def read_domain(config: RunConfig, model: LoadedModel, domain: str, root: Path) -> SceneTable:
+    """Read a domain into the labels of a run's model."""
     (table,) = read_tables(config.data, [domain], root=root, vocabulary=model.vocabulary)
     if table.vocabulary != model.vocabulary:
         raise ValueError(

@@ -16,7 +16,8 @@ from torch import Tensor
 from ldstyle.data.augment import Augmentation
 from ldstyle.seeding import Streams
 from ldstyle.training.atomic import replace_file
-from ldstyle.training.attention_file import save_attention
+from ldstyle.training.attention_file import ATTENTION, load_attention, save_attention
+from ldstyle.training.attention_maps import localize_sources
 from ldstyle.training.backbones import preprocessing
 from ldstyle.training.checkpoint import PREVIOUS
 from ldstyle.training.config import RunConfig
@@ -24,6 +25,7 @@ from ldstyle.training.distributed import Processes
 from ldstyle.training.model_file import save_model
 from ldstyle.training.record import RunRecord, git_commit, peak_memory_mb, read_record, versions
 from ldstyle.training.run_folder import close_run, run_folder
+from ldstyle.training.scoring import evaluating
 from ldstyle.training.settings import settings_of
 from ldstyle.training.sources import SourceData
 from ldstyle.training.state import TrainingState
@@ -72,7 +74,9 @@ def finish(
         if state.swad is None:  # averaged weights have no attention of their own
             save_attention(folder, state.best_attention)
         write_predictions(folder / PREDICTIONS, {"validation": validation, "test": test})
-        close_run(folder, _record(config, state, data, validation, test, thresholds, epoch, processes.device))
+        attention = _judge_attention(folder, config, state, data, augmentation, processes.device)
+        record = _record(config, state, data, validation, test, thresholds, epoch, attention, processes.device)
+        close_run(folder, record)
         (folder / PREVIOUS).unlink(missing_ok=True)
     processes.wait()
     return read_record(folder)
@@ -110,6 +114,23 @@ def _select(
     return state.segment_epochs[state.swad.valley.judged - 1]
 
 
+def _judge_attention(
+    folder: Path,
+    config: RunConfig,
+    state: TrainingState,
+    data: SourceData,
+    augmentation: Augmentation,
+    device: torch.device,
+) -> dict[str, Any] | None:
+    """Compare the maps of the selected model with the masks of the sources."""
+    net = None
+    with evaluating(state.backbone):
+        if (folder / ATTENTION).is_file():
+            net = load_attention(folder, state.backbone, config, num_labels=len(data.vocabulary)).to(device)
+        batch_size = config.optimizer.batch_size
+        return localize_sources(state.backbone, net, data, augmentation, device=device, batch_size=batch_size)
+
+
 def _record(
     config: RunConfig,
     state: TrainingState,
@@ -118,6 +139,7 @@ def _record(
     test: Predictions,
     thresholds: Tensor,
     epoch: int,
+    attention: dict[str, Any] | None,
     device: torch.device,
 ) -> RunRecord:
     row = state.history[epoch - 1]
@@ -145,6 +167,7 @@ def _record(
         labels_mixed=[row["labels_mixed"] for row in state.history if "labels_mixed" in row] or None,
         strength=_by_point(state.history, "strength"),
         locations=_by_point(state.history, "locations"),
+        attention=attention,
     )
 
 

@@ -54,6 +54,9 @@ class RunRecord:
         strength: Mean relative feature change at each insertion point, by epoch; ``None`` for methods without style.
         locations: Effective locations of a median map at each insertion point, as a fraction of the map, by epoch;
             ``None`` for methods without attention.
+        attention: How well the selected model's maps find the labels on ``training`` and ``held-out`` images of the
+            sources: by source of attention (``cam``, ``llam/POINT``), then by label, the means under ``mean``; ``None``
+            without masks.
         schema: Version of this layout.
     """
 
@@ -80,6 +83,7 @@ class RunRecord:
     labels_mixed: list[float] | None = None
     strength: dict[str, list[float | None]] | None = None
     locations: dict[str, list[float | None]] | None = None
+    attention: dict[str, Any] | None = None
     schema: int = SCHEMA
 
 

@@ -7,6 +7,7 @@
 ``differences``          paired differences with intervals: to ERM, to the global twin  records
 ``cost-accuracy``        training time against mAP                                      records
 ``sensitivity``          the five sweeps of ``ldstyle bench sensitivity``               records
+``strength-epochs``      relative feature change and effective locations by epoch       ``metrics.jsonl``
 ``localization-epochs``  whether attention finds its labels, by epoch                   ``metrics.jsonl``, masks
 ``attention``            where learned and cached attention look, over the images       weights, images
 ``style-statistics``     t-SNE of global and per-label statistics, and what they tell   weights, images
@@ -33,6 +34,7 @@ FIGURES: Mapping[str, str] = MappingProxyType(
         "differences": "forest:paired_differences",
         "cost-accuracy": "cost:cost_and_accuracy",
         "sensitivity": "sweeps:sensitivity_panels",
+        "strength-epochs": "curves:strength_curves",
         "localization-epochs": "curves:localization_curves",
         "attention": "attention:attention_overlays",
         "style-statistics": "manifold:style_statistics",

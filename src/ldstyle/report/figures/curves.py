@@ -1,4 +1,4 @@
-"""What happened by epoch: loss and source-validation mAP, and whether attention finds its labels."""
+"""By epoch: loss and source-validation mAP, how strong the augmentation is, and whether attention finds its labels."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from ldstyle.report.items import Absent, Picture
 
 CURVES, CURVES_TITLE = "training-curves", "Training curves"
 LOCALIZATION, LOCALIZATION_TITLE = "localization-epochs", "Localization by epoch"
+STRENGTH, STRENGTH_TITLE = "strength-epochs", "Strength and sharpness by epoch"
+_STRENGTH = {"strength": "relative feature change (%)", "locations": "effective locations (% of the map)"}
 _COLUMNS = 3
 _CHANCE: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (1, 2))}
 _Curve = dict[str, list[float | None]]
@@ -88,6 +90,50 @@ def localization_curves(runs: Runs) -> Picture | Absent:
 
     data = {"splits": runs.splits, "titles": titles, "curves": series}
     return Picture(LOCALIZATION, LOCALIZATION_TITLE, caption, drawing(draw), data)
+
+
+def strength_curves(runs: Runs) -> Picture | Absent:
+    """Draw how much each insertion point changes features, and over how many locations its attention spreads."""
+    series: _Series = {}
+    titles: dict[str, str] = {}
+    for cell in runs.done:
+        for point, curve in _strength(runs.history(cell)).items():
+            name = f"{cell.method}/{point}"
+            titles[name] = f"{cell.title}, {shorten(point, 14)}"
+            series.setdefault(cell.split, {}).setdefault(name, {})[str(cell.seed)] = curve
+    if not series:
+        reason = "No run has logged the strength of its augmentation: that takes a style method and its metrics.jsonl."
+        return Absent(STRENGTH, STRENGTH_TITLE, reason)
+    curves = [curve for lines in series.values() for seeds in lines.values() for curve in seeds.values()]
+    quantities = {name: text for name, text in _STRENGTH.items() if any(_known(curve[name]) for curve in curves)}
+    caption = (
+        "Mean relative change of the features at each insertion point by epoch, and the median number of effective "
+        "locations, 1/Σa², of the attention there as a fraction of the map: 100 % is a uniform map. Global methods "
+        f"have no attention. Thin: one seed each ({runs.seeds_text()}); strong: their mean."
+    )
+
+    def draw() -> Figure:
+        return _draw(series, runs.splits, titles, _place_looks(titles), quantities)
+
+    data = {"splits": runs.splits, "titles": titles, "curves": series}
+    return Picture(STRENGTH, STRENGTH_TITLE, caption, drawing(draw), data)
+
+
+def _strength(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return epochs, strength and effective locations at each insertion point that has logged either."""
+    curves: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        logged = {name: row.get(name) or {} for name in _STRENGTH}
+        for point in dict.fromkeys(point for values in logged.values() for point in values):
+            curve = curves.setdefault(point, {"epoch": [], **{name: [] for name in _STRENGTH}})
+            curve["epoch"].append(row["epoch"])
+            for name, values in logged.items():
+                curve[name].append(values.get(point))
+    return {point: curve for point, curve in curves.items() if any(_known(curve[name]) for name in _STRENGTH)}
+
+
+def _known(values: Iterable[float | None]) -> bool:
+    return any(value is not None for value in values)
 
 
 def _localization(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -155,6 +201,8 @@ def _draw(
 
 
 def _lines(axes: Axes, seeds: Mapping[str, Mapping[str, Any]], quantity: str, look: Look) -> None:
+    if not any(_known(curve[quantity]) for curve in seeds.values()):
+        return
     curves = {seed: _percent(curve[quantity], quantity) for seed, curve in seeds.items()}
     single = len(curves) == 1
     for seed, values in curves.items():
