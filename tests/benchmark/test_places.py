@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ldstyle.benchmark.local import worker_context
-from ldstyle.benchmark.places import Place, find_domain_names, find_place, prepare_place
+from ldstyle.benchmark.places import Domains, Place, choose_grid_domains, find_place, prepare_place
 from ldstyle.benchmark.presets import load_preset
 from ldstyle.data.catalog import read_domains
 from ldstyle.data.synthetic import DOMAINS
@@ -27,10 +27,10 @@ def test_a_folder_means_the_official_domains_if_they_are_there(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "labels.csv").write_text("path,tree\na.png,1\n")
     place = find_place(str(tmp_path), preset=SMOKE, cache_dir=tmp_path)
-    assert find_domain_names(str(tmp_path), place) == ("ucm", "aid", "dfc15")
-    assert find_domain_names(str(tmp_path), place, ["mine", "aid"]) == ("mine", "aid")
+    assert choose_grid_domains(str(tmp_path), place) == Domains(("ucm", "aid", "dfc15"), left_out=("mine",))
+    assert choose_grid_domains(str(tmp_path), place, ["mine", "aid"]) == Domains(("mine", "aid"))
     with pytest.raises(ValueError, match=r"no domain 'mien'\. Did you mean 'mine'\?"):
-        find_domain_names(str(tmp_path), place, ["mien"])
+        choose_grid_domains(str(tmp_path), place, ["mien"])
 
 
 def test_a_folder_without_them_means_all_and_a_table_its_own(tmp_path, monkeypatch):
@@ -39,16 +39,27 @@ def test_a_folder_without_them_means_all_and_a_table_its_own(tmp_path, monkeypat
     (tmp_path / "data" / "z" / "labels.csv").write_text("path,tree\na.png,1\n")
     place = find_place(str(table), preset=SMOKE, cache_dir=tmp_path)
     assert Path(place.root) == tmp_path / "data"
-    assert find_domain_names(str(table), place) == ("x", "y")
+    assert choose_grid_domains(str(table), place) == Domains(("x", "y"))
     monkeypatch.setenv("LDSTYLE_DATA", str(table.parent))
     place = find_place(None, preset=SMOKE, cache_dir=tmp_path)
-    assert set(find_domain_names(None, place)) == {"x", "y", "z"}
+    found = choose_grid_domains(None, place)
+    assert set(found.names) == {"x", "y", "z"}
+    assert found.left_out == ()
+
+
+def test_custom_domains_named_as_the_papers_are_not_taken_for_them(tmp_path):
+    for name in ("ucm", "aid", "village"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "labels.csv").write_text("path,tree\na.png,1\n")
+    place = find_place(str(tmp_path), preset=SMOKE, cache_dir=tmp_path)
+    found = choose_grid_domains(str(tmp_path), place)
+    assert set(found.names) == {"ucm", "aid", "village"}
 
 
 def test_scenes_are_drawn_once_though_two_processes_ask(tmp_path):
     place = find_place("synthetic", preset=SMOKE, cache_dir=tmp_path)
     place = Place(place.root, place.cache_dir, scenes=3, pixels=place.pixels)
-    assert find_domain_names("synthetic", place) == DOMAINS
+    assert choose_grid_domains("synthetic", place).names == DOMAINS
     processes = [worker_context().Process(target=prepare_place, args=(place,)) for _ in "ab"]
     for process in processes:
         process.start()

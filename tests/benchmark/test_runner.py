@@ -1,20 +1,33 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections import Counter
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ldstyle.benchmark.local import LocalExecutor, available_cores, worker_context
+from ldstyle.benchmark.local import START_ATTEMPTS, LocalExecutor, available_cores, start_process, worker_context
 from ldstyle.benchmark.ray_executor import RayExecutor
-from ldstyle.benchmark.records import FAILURE, RECORDS, append_record, claim, read_records, read_results, write_plan
+from ldstyle.benchmark.records import (
+    FAILURE,
+    RECORDS,
+    append_record,
+    claim,
+    read_plans,
+    read_records,
+    read_results,
+    write_failure,
+    write_plan,
+)
 from ldstyle.benchmark.runner import ATTEMPTS, check_settings, run_cells
 from ldstyle.benchmark.work import STORE, Job, Outcome, attempt, pack, sees_store
 
@@ -126,11 +139,42 @@ def test_a_request_to_stop_leaves_the_rest(tmp_path):
 
 def test_other_settings_are_refused_before_anything_runs(tmp_path):
     write_plan(tmp_path, [cell(epochs=2)])
+    (tmp_path / cell().slug).mkdir()
+    (tmp_path / cell().slug / "last.ckpt").touch()
     check_settings([cell(epochs=2), cell("other")], tmp_path)
     with pytest.raises(
         ValueError, match=r"holds smoke-erm-s1-seed0 with other settings; .*\n  optimizer.epochs: 2 there, 3"
     ):
         check_settings([cell(epochs=3)], tmp_path)
+
+
+def test_a_cell_of_which_nothing_was_trained_takes_on_other_settings(tmp_path):
+    write_plan(tmp_path, [cell(epochs=2)])
+    write_failure(tmp_path, cell(), error="RuntimeError: no GPU")
+    check_settings([cell(epochs=3)], tmp_path)
+    write_plan(tmp_path, [cell(epochs=3)])
+    assert [found.settings["optimizer"]["epochs"] for found in read_plans(tmp_path)] == [3]
+    write_plan(tmp_path, [cell(epochs=2)])  # and back
+    assert [found.settings["optimizer"]["epochs"] for found in read_plans(tmp_path)] == [2]
+    held = claim(tmp_path, cell().slug)
+    with pytest.raises(ValueError, match=r"optimizer\.epochs: 2 there, 3"):
+        check_settings([cell(epochs=3)], tmp_path)
+    held.release()
+    append_record(tmp_path, record(cell()))
+    with pytest.raises(ValueError, match=r"choose another --results:\n  optimizer\.epochs: 2 there, 3"):
+        check_settings([cell(epochs=3)], tmp_path)
+
+
+def test_a_damaged_result_does_not_stop_a_grid_and_its_cell_is_run_again(tmp_path):
+    grid = [*cells(2), cell("other")]
+    write_plan(tmp_path, grid)
+    for one in (grid[0], grid[2]):
+        (tmp_path / one.slug).mkdir()
+        (tmp_path / one.slug / "result.json").write_text("")
+    summary = run(grid[:2], tmp_path, InlineExecutor())
+    assert sorted(summary.done) == sorted(one.slug for one in grid[:2])
+    assert [one.path for one in summary.damaged] == [tmp_path / grid[2].slug / "result.json"]
+    assert summary.exit_code == 1
 
 
 def test_files_sent_by_a_worker_are_put_into_the_cells_folder_and_nowhere_else(tmp_path):
@@ -215,10 +259,78 @@ def test_local_workers_stop_on_request_and_their_cells_go_on_next_time(tmp_path)
     assert run(grid, tmp_path, InlineExecutor()).exit_code == 0
 
 
+def test_a_worker_whose_fork_server_was_killed_goes_on_and_stops_on_request(tmp_path):
+    one = cell("dawdling")
+    ready = tmp_path / f"{one.slug}.ready"
+    with LocalExecutor(workers=1, work=misbehave) as executor:
+        executor.submit(Job(one, PLACE, str(tmp_path)))
+        wait_until(lambda: ready.exists() and ready.read_text())
+        os.kill(int(ready.read_text()), signal.SIGKILL)
+        assert executor.wait(0.2) == []
+        assert executor.free() == 0
+        executor.interrupt()
+        outcomes: list[Outcome] = []
+        wait_until(lambda: outcomes.extend(executor.wait(1.0)) or outcomes)
+        assert [(outcome.kind, outcome.error) for outcome in outcomes] == [("stopped", "saved")]
+        executor.submit(Job(cell(), PLACE, str(tmp_path)))
+        wait_until(lambda: outcomes.extend(executor.wait(1.0)) or len(outcomes) == 2)
+        assert outcomes[1].kind == "done"
+
+
+class EndingServer:
+    """A context whose fork server is killed while it starts the first processes."""
+
+    def __init__(self, ends):
+        self.ends = ends
+
+    def __call__(self):
+        return self
+
+    def Process(self, **_):
+        return self
+
+    def start(self):
+        self.ends -= 1
+        if self.ends >= 0:
+            raise EOFError("unexpected EOF")
+
+
+def test_a_fork_server_that_is_killed_is_started_again_a_few_times():
+    context = EndingServer(START_ATTEMPTS - 1)
+    assert start_process(context, print, ()) is context
+    with pytest.raises(ChildProcessError, match=rf"ended {START_ATTEMPTS} times .*unexpected EOF"):
+        start_process(EndingServer(START_ATTEMPTS), print, ())
+
+
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"The executor 'ray' needs the extra `ray`: install 'ldstyle\[ray\]'"):
         RayExecutor()
+
+
+def test_a_ray_address_that_nothing_answers_at_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match=rf"'{address}' within 15 s: .*--address"), RayExecutor(address):
+            pass
+
+
+def test_a_ray_cluster_that_takes_long_to_answer_is_named_meanwhile(monkeypatch):
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+
+    def init(**_: object) -> None:
+        wait_until(lambda: "still waiting" in said.getvalue())
+
+    fake = SimpleNamespace(init=init, shutdown=lambda: None, remote=lambda **_: lambda work: work)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with RayExecutor(address, gpus=0, connect_seconds=0.05):
+            pass
+    assert address in said.getvalue()
 
 
 def start(target, *arguments):

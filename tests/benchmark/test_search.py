@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import re
 import runpy
 import time
 import warnings
@@ -14,7 +16,7 @@ import pytest
 from optuna.trial import TrialState
 
 from ldstyle.benchmark.methods import load_method
-from ldstyle.benchmark.search import open_study, shared_phase, take_part
+from ldstyle.benchmark.search import method_phase, open_study, shared_phase, take_part
 from ldstyle.benchmark.search_objective import fold_config, is_spent
 from ldstyle.benchmark.search_plots import plot_history, plot_importance, write_plots
 from ldstyle.benchmark.search_storage import (
@@ -28,6 +30,7 @@ from ldstyle.benchmark.search_storage import (
     signed_in,
 )
 from ldstyle.benchmark.search_workers import PRELOADED
+from ldstyle.benchmark.spaces import Integers
 from ldstyle.data.splits import leave_one_source_out
 
 from .searching import cheap_score, cheap_search, trials_of
@@ -298,6 +301,47 @@ def test_a_trial_queued_again_by_two_workers_is_run_once(tmp_path):
     trials = [trial for trial in trials_of(config) if is_spent(trial)]
     assert len(trials) == 6
     assert [one.params["optimizer.head_lr"] for one in trials].count(trial.params["optimizer.head_lr"]) == 1
+
+
+def test_a_lock_left_by_a_killed_worker_is_broken_though_the_folder_is_relative(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ldstyle.benchmark.search_storage.LOCK_SECONDS", 3)
+    storage = open_storage(Path("search"))
+    storage._backend._lock.acquire()  # and it is killed
+    assert Path("search", f"{JOURNAL}.lock").exists()  # a link to nowhere would be waited for without end
+    optuna.create_study(storage=open_storage(Path("search")), study_name="next")
+    assert [one.study_name for one in optuna.get_all_study_summaries(open_storage(Path("search")))] == ["next"]
+
+
+def test_a_dangling_lock_is_broken(tmp_path):
+    link = tmp_path / f"{JOURNAL}.lock"
+    link.symlink_to("search/journal.log")
+    os.utime(link, (0, 0), follow_symlinks=False)
+    optuna.create_study(storage=open_storage(tmp_path), study_name="next")
+    assert not link.is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nonsense", "nonsense"),
+        ("nonsense://user:secret@host/x", "nonsense://…@host/x"),
+        ("sqlite:////no/such/folder/x.db", "sqlite:////no/such/folder/x.db"),
+        ("", ""),
+    ],
+)
+def test_an_address_that_is_no_database_is_a_clear_error(tmp_path, monkeypatch, url, shown):
+    monkeypatch.setattr("ldstyle.benchmark.search_storage.time.sleep", lambda _: None)
+    with pytest.raises(ValueError, match=rf"--storage .*got {re.escape(repr(shown))}") as caught:
+        open_storage(tmp_path, url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 6, 100])
+def test_no_warm_up_is_as_long_as_the_training(tmp_path, epochs):
+    config = cheap_search(tmp_path, method="ld-efdmix-gc", edits={"optimizer": {"epochs": epochs}})
+    (warmup,) = [one for one in method_phase(config, {}).space if one.setting == "style.warmup_epochs"]
+    assert warmup.range == Integers(0, min(10, epochs - 1))
 
 
 def test_a_journal_torn_by_a_crash_loses_its_last_line_only(tmp_path):

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import shutil
 import signal
 import threading
 import time
@@ -10,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from ldstyle.benchmark.cells import make_splits
+from ldstyle.benchmark.commands import run_command
 from ldstyle.benchmark.methods import load_methods
 from ldstyle.benchmark.places import search_folder
 from ldstyle.benchmark.records import read_results
+from ldstyle.benchmark.runner import Summary
 from ldstyle.cli import main
 from ldstyle.cli.bench_options import parse_edits, parse_seeds, parse_shard, read_selected
+from ldstyle.data.synthetic import DOMAINS
 
 ERM, BAD, ORACLE = (f"smoke-{name}-s1-seed0" for name in ("erm", "bad", "oracle"))
 EPOCHS = 6
@@ -68,7 +74,8 @@ def test_a_grid_that_is_cut_says_so_and_status_was_right_throughout(results, cap
 
 def test_a_dry_run_lists_the_cells_and_estimates_from_those_that_ran(results, options, capsys):
     assert main(["bench", "run", *options, "--dry-run"]) == 0
-    *cells, last = capsys.readouterr().out.splitlines()
+    split, *cells, last = capsys.readouterr().out.splitlines()
+    assert split == f"s1: {DOMAINS[1]} + {DOMAINS[2]} → {DOMAINS[0]}"
     assert [line.split() for line in cells] == [["done", ERM], ["failed", BAD], ["missing", ORACLE]]
     assert last.startswith("2 of 3 cells to run with 1 at a time: about ")
 
@@ -114,20 +121,95 @@ def test_verify_finds_a_record_that_was_altered(results, tmp_path, capsys, monke
     for line in lines:
         line["validation_map"] += 0.125
     for name in truth:
-        (tmp_path / name).symlink_to(results[0] / name)
+        shutil.copytree(results[0] / name, tmp_path / name)
     (tmp_path / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setattr("ldstyle.benchmark.verify.run_again", lambda _, cell: truth[cell.cell])
+    monkeypatch.setattr("ldstyle.benchmark.verify.run_again", lambda cell, place, trust: truth[cell.cell])
     verify = ["bench", "verify", "--results", str(tmp_path)]
     assert main(verify) == 1
     assert "largest difference 0.125" in capsys.readouterr().out
     assert main([*verify, "--tolerance", "0.2"]) == 0
     for path in (results[0] / ORACLE).glob("predictions-*.safetensors"):
-        (tmp_path / ORACLE).unlink()
-        (tmp_path / ORACLE).mkdir()
-        (tmp_path / ORACLE / path.name).write_bytes((results[0] / ERM / path.name).read_bytes())
-        (tmp_path / ORACLE / "parts.json").symlink_to(results[0] / ORACLE / "parts.json")
+        shutil.copyfile(results[0] / ERM / path.name, tmp_path / ORACLE / path.name)
     assert main([*verify, "--tolerance", "0.2"]) == 1
     assert f"{ORACLE}: the predictions do not give the recorded scores.test." in capsys.readouterr().out
+
+
+def test_damaged_files_are_named_and_the_exit_code_tells(results, tmp_path, capsys, monkeypatch):
+    records = [json.loads(line) for line in (results[0] / "records.jsonl").read_text().splitlines()]
+    truth = {record["cell"]: record for record in records}
+    monkeypatch.setattr("ldstyle.benchmark.verify.run_again", lambda cell, place, trust: truth[cell.cell])
+    shutil.copytree(results[0], tmp_path / "copy")
+    (predictions,) = (tmp_path / "copy" / ERM).glob("predictions-*.safetensors")
+    predictions.write_bytes(b"torn")
+    plan = tmp_path / "copy" / "plans" / "torn.json"
+    plan.write_text("{")
+    assert main(["bench", "verify", "--results", str(tmp_path / "copy")]) == 1
+    said = capsys.readouterr()
+    assert "1 of 2 cells: tables rebuilt" in said.out
+    assert said.err.count("left out: ") == 2
+    assert str(predictions) in said.err
+    assert str(plan) in said.err
+    (tmp_path / "copy" / BAD / "failure.json").unlink()
+    assert main(["bench", "status", "--results", str(tmp_path / "copy")]) == 1
+    said = capsys.readouterr()
+    assert "2 of 3 cells done" in said.out
+    assert f"left out: '{plan}'" in said.err
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["options of the plan", "options derived from the cells"])
+def test_the_command_that_adds_methods_to_a_grid_runs_as_printed(results, tmp_path, capsys, kept):
+    folder = tmp_path / "a copy"
+    shutil.copytree(results[0], folder)
+    for path in folder.glob("plans/*.json") if not kept else ():
+        content = json.loads(path.read_text())
+        del content["options"]
+        path.write_text(json.dumps(content))
+    ldstyle, *words = shlex.split(run_command(folder, ["erm", "mixstyle"]))
+    assert ldstyle == "ldstyle"
+    assert main([*words, "--dry-run"]) == 0  # with other settings ERM would be refused
+    _, erm, mixstyle, _ = capsys.readouterr().out.splitlines()
+    assert (erm.split(), mixstyle.split()) == (["done", ERM], ["missing", "smoke-mixstyle-s1-seed0"])
+
+
+def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ldstyle.cli.bench_options.run_cells", lambda *_, **__: Summary())
+    for name in ("ucm", "aid", "village"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "labels.csv").write_text("path,tree\na.png,1\n")
+    arguments = ["bench", "run", "--methods", "erm", "--data", str(tmp_path), "--results", str(tmp_path / "r")]
+    arguments += ["--preset", "smoke", "--seeds", "1"]
+    assert main([*arguments, "--dry-run"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if " → " in line] == [
+        "s1: ucm + village → aid",
+        "s2: aid + village → ucm",
+        "s3: aid + ucm → village",
+    ]
+    assert main(arguments) == 0
+    assert "s3: aid + ucm → village\n" in capsys.readouterr().err
+    for name in ("ucm", "aid"):
+        (tmp_path / name / "labels.csv").unlink()  # folders of downloads now
+    assert main([*arguments, "--dry-run"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if " → " in line] == ["s1: aid → ucm", "s2: ucm → aid"]
+    assert "not used: village; --domains names the domains to use" in shown
+
+
+@pytest.mark.parametrize("accelerator", ["cuda", "gpu", "warp"])
+def test_an_accelerator_that_is_not_there_is_refused_and_the_repaired_command_runs(
+    tmp_path, capsys, monkeypatch, accelerator
+):
+    monkeypatch.setattr("lightning.fabric.accelerators.cuda.CUDAAccelerator.is_available", lambda *_: False)
+    monkeypatch.setattr("lightning.fabric.accelerators.mps.MPSAccelerator.is_available", lambda *_: False)
+    monkeypatch.setattr("ldstyle.cli.bench_options.run_cells", lambda *_, **__: Summary())
+    table = tmp_path / "mine.csv"
+    table.write_text("path,domain,tree\n" + "".join(f"{d}{i}.png,{d},1\n" for d in "xyz" for i in range(3)))
+    arguments = ["bench", "run", "--methods", "erm", "--data", str(table), "--results", str(tmp_path / "r")]
+    arguments += ["--preset", "smoke", "--set"]
+    assert main([*arguments, f"accelerator={accelerator}"]) == 2
+    assert f"got accelerator = '{accelerator}'" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+    assert main([*arguments, "accelerator=cpu"]) == 0
 
 
 def _chosen(folder, seed):
@@ -146,7 +228,9 @@ def test_own_domains_make_their_own_splits(tmp_path, capsys, monkeypatch):
     table.write_text("path,domain,tree\n" + "".join(f"{d}{i}.png,{d},1\n" for d in "xyz" for i in range(3)))
     arguments = ["bench", "run", "--methods", "erm", "--seeds", "3,5", "--dry-run", "--results", str(tmp_path / "r")]
     assert main([*arguments, "--data", str(table), "--splits", "y", "s3", "--shard", "2/2"]) == 0
-    cells = [line.split()[1] for line in capsys.readouterr().out.splitlines()[:-1]]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == ["s2: x + z → y", "s3: x + y → z"]
+    cells = [line.split()[1] for line in shown[2:-1]]
     assert cells == ["paper-erm-s3-seed3", "paper-erm-s3-seed5"]
     monkeypatch.delenv("LDSTYLE_DATA", raising=False)
     assert main(arguments) == 2
@@ -213,3 +297,9 @@ def test_settings_are_edited_by_dotted_names():
     }
     with pytest.raises(ValueError, match=r"--set takes KEY=VALUE, e\.g\. optimizer\.epochs=20; got 'x'"):
         parse_edits(["x"])
+
+
+@pytest.mark.parametrize("value", ["[1", "{a: b", "!!python/name:os.system", "2020-99-99", "*x", "'"])
+def test_a_value_that_is_no_yaml_is_a_clear_error(value):
+    with pytest.raises(ValueError, match=rf"--set .*got {re.escape(repr(f'seed={value}'))}"):
+        parse_edits([f"seed={value}"])

@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from ldstyle.benchmark.methods import load_method
+from ldstyle.benchmark.presets import PRESETS
 from ldstyle.benchmark.search_objective import is_spent
 from ldstyle.benchmark.search_storage import open_storage
 from ldstyle.benchmark.search_workers import PRELOADED
@@ -97,8 +98,17 @@ def test_steps_of_the_estimate_follow_from_the_training_parts(command, capsys):
         (["--sources", DOMAINS[0]], "at least two different domains"),
         (["--set", "epochs"], "--set takes KEY=VALUE"),
         (["--workers", "0"], "at least one worker; got 0"),
+        (["--storage", "nonsense"], "--storage must be the URL of a database"),
+        (["--set", "seed=[1"], "--set takes KEY=VALUE"),
+        (["--set", "accelerator=warp"], "got accelerator = 'warp'"),
     ],
 )
 def test_a_mistake_ends_with_one_line(command, changed, message, capsys):
     assert main([*command, *changed]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_help_lists_all_presets(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["search", "--help"])
+    assert ", ".join(PRESETS) in " ".join(capsys.readouterr().out.split())

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -20,6 +20,8 @@ from ldstyle.benchmark.work import Job, Outcome, attempt
 
 PRELOADED = ["ldstyle.training.loop", "ldstyle.training.evaluate", "timm"]
 """What workers need and takes long to import; it is imported once, before they are forked."""
+
+START_ATTEMPTS = 3
 
 _SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -62,20 +64,50 @@ def worker_context() -> BaseContext:
     return context
 
 
+def start_process(
+    context: Callable[[], BaseContext], target: Callable[..., object], arguments: tuple[object, ...]
+) -> BaseProcess:
+    """Start a process that ends with this one; if the server that forks them was killed meanwhile, start that again.
+
+    Raises:
+        ChildProcessError: The server was killed again and again.
+    """
+    for _ in range(START_ATTEMPTS):
+        process: BaseProcess = context().Process(target=target, args=arguments, daemon=True)  # type: ignore[attr-defined]
+        try:
+            process.start()
+        except (EOFError, ConnectionError) as error:
+            problem = error
+        else:
+            return process
+    raise ChildProcessError(
+        f"No worker could be started: the server that forks them ended {START_ATTEMPTS} times ({problem!r}). Is there "
+        "enough memory? The same command runs what is missing."
+    )
+
+
 class _Worker:
     """A process and the line to it; ``cell`` is what it is at work on."""
 
     def __init__(self, work: Callable[[Job], Outcome], *, threads: int, device: int | None) -> None:
-        context = worker_context()
-        self.line, far = context.Pipe()
-        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
-            target=_serve, args=(far, work, threads, device), daemon=True
-        )
-        self.process.start()
+        self.line, far = multiprocessing.Pipe()
+        self.process = start_process(worker_context, _serve, (far, work, threads, device))
         far.close()
         self.cell: str | None = None
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal if the worker lives.
+
+        The line tells, since it ends with the worker; the process object asks the server that forked it, and would
+        call a worker dead whose server was killed.
+        """
+        if not self.line.poll():
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid or 0, number)
+
     def stop(self) -> None:
+        if self.process.pid:
+            self.send(signal.SIGKILL)
         self.process.kill()
         self.process.join()
         self.line.close()
@@ -121,7 +153,7 @@ class LocalExecutor:
             key=lambda slot: self._workers[slot] is None,
         )
         worker = self._workers[slot]
-        if worker is not None and not worker.process.is_alive():
+        if worker is not None and worker.line.poll():  # it sends nothing unasked, so it has ended
             worker.stop()
             worker = None
         if worker is None:
@@ -133,7 +165,7 @@ class LocalExecutor:
     def wait(self, seconds: float) -> list[Outcome]:
         """Return the outcomes that have come in, waiting at most so long for the first."""
         busy = {slot: worker for slot, worker in enumerate(self._workers) if worker is not None and worker.cell}
-        wait([thing for worker in busy.values() for thing in (worker.line, worker.process.sentinel)], seconds)
+        wait([worker.line for worker in busy.values()], seconds)  # ready also when the worker has ended
         outcomes = []
         for slot, worker in busy.items():
             outcome = _received(worker)
@@ -148,23 +180,20 @@ class LocalExecutor:
     def interrupt(self) -> None:
         """Ask the workers at work to save their state and stop."""
         for worker in self._workers:
-            if worker is not None and worker.cell is not None and worker.process.is_alive():
-                worker.process.terminate()
+            if worker is not None and worker.cell is not None:
+                worker.send(signal.SIGTERM)
 
 
 def _received(worker: _Worker) -> Outcome | None:
     """Return what a worker sent, that it was lost, or ``None`` while it is at work."""
     assert worker.cell is not None
     try:
-        if worker.line.poll():
-            outcome: Outcome = worker.line.recv()
-            return outcome
-    except (EOFError, ConnectionResetError):
-        pass
-    else:
-        if worker.process.is_alive():
+        if not worker.line.poll():
             return None
-    worker.process.join()
+        outcome: Outcome = worker.line.recv()
+        return outcome
+    except (EOFError, ConnectionResetError):
+        worker.process.join()
     return Outcome(worker.cell, "lost", error=f"its worker ended with exit code {worker.process.exitcode}")
 
 

@@ -11,7 +11,6 @@ from typing import Literal
 from filelock import FileLock
 
 from ldstyle.benchmark.presets import Preset
-from ldstyle.data.archives import ARCHIVES
 from ldstyle.data.tables import Progress, file_stem
 from ldstyle.training.settings import Settings
 
@@ -86,15 +85,29 @@ def find_place(
     return Place(str(folder), str(cache), sea, label_map, labels=tuple(labels), ignore=tuple(ignore))
 
 
-def find_domain_names(data: str | None, place: Place, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the domains of the grid in their order.
+@dataclass(frozen=True)
+class Domains:
+    """The domains of a grid.
+
+    Attributes:
+        names: Those it uses, in order.
+        left_out: Those that are there as well and are not used, because nobody named them.
+    """
+
+    names: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def choose_grid_domains(data: str | None, place: Place, names: Sequence[str] | None = None) -> Domains:
+    """Choose the domains of the grid.
 
     Args:
         data: As given to :func:`find_place`; a CSV means its own domains.
         place: The place it names.
-        names: The domains to use. By default UCM, AID and DFC15 where they are there, or else all.
+        names: The domains to use, in order. By default the official UCM, AID and DFC15 where at least two of them are
+            there, or else all; a custom data set is never taken for one of them by its name.
     """
-    from ldstyle.data.catalog import choose_domains, find_domains
+    from ldstyle.data.catalog import choose_domains, find_domains, official_domains
     from ldstyle.data.own import open_table
     from ldstyle.data.tables import fail
 
@@ -102,12 +115,14 @@ def find_domain_names(data: str | None, place: Place, names: Sequence[str] | Non
         from ldstyle.data.synthetic import DOMAINS
 
         found = find_domains(Path(place.root), names) if not place.scenes else dict.fromkeys(DOMAINS)
-        return tuple(choose_domains(found, names))  # type: ignore[arg-type]
+        return Domains(tuple(choose_domains(found, names)))  # type: ignore[arg-type]
     if data is not None and Path(data).is_file():
-        return tuple(dict.fromkeys(open_table(Path(data), report=fail).domains))
-    found = find_domains(Path(place.root))
-    official = tuple(name for name in ARCHIVES if name in found)
-    return official if len(official) > 1 else tuple(found)
+        return Domains(tuple(dict.fromkeys(open_table(Path(data), report=fail).domains)))
+    present = find_domains(Path(place.root))
+    official = tuple(official_domains(present))
+    if len(official) < 2:
+        return Domains(tuple(present))
+    return Domains(official, tuple(name for name in present if name not in official))
 
 
 def search_folder(root: Path, preset: str, sources: Sequence[str]) -> Path:

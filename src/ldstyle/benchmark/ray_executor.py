@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from ldstyle.benchmark.work import Job, Outcome, attempt
@@ -18,23 +23,35 @@ class RayExecutor:
         address: Address of the cluster's head, ``host:port``, or ``auto`` on a machine that belongs to it.
         cpus: Cores per cell.
         gpus: GPUs per cell; by default 1 if the cluster has any, else 0.
+        connect_seconds: Time the head has to take a connection, and after which it is said that it does not answer.
         options: More arguments for ``ray.init``.
     """
 
     def __init__(
-        self, address: str = "auto", *, cpus: int = 1, gpus: float | None = None, options: dict[str, Any] | None = None
+        self,
+        address: str = "auto",
+        *,
+        cpus: int = 1,
+        gpus: float | None = None,
+        connect_seconds: float = 15.0,
+        options: dict[str, Any] | None = None,
     ) -> None:
         try:
             import ray
         except ImportError as error:
             raise ValueError("The executor 'ray' needs the extra `ray`: install 'ldstyle[ray]'.") from error
         self._ray, self._address, self._cpus, self._gpus = ray, address, cpus, gpus
-        self._options = options or {}
+        self._connect_seconds, self._options = connect_seconds, options or {}
         self._flying: dict[Any, str] = {}
         self._asked: set[Any] = set()
 
     def __enter__(self) -> Self:
-        self._ray.init(address=self._address, log_to_driver=False, **self._options)
+        check_address(self._address, seconds=self._connect_seconds)
+        waiting = (
+            f"The Ray cluster at {self._address!r} has not answered for {self._connect_seconds:g} s; still waiting.\n"
+        )
+        with _said_after(self._connect_seconds, waiting):
+            self._ray.init(address=self._address, log_to_driver=False, **self._options)
         if self._gpus is None:
             self._gpus = float(bool(self._ray.cluster_resources().get("GPU", 0)))
         # A node that is lost takes its cells along: the runner gives them out again, with their checkpoints. Workers of
@@ -86,6 +103,36 @@ class RayExecutor:
         except errors.RayError as error:
             return Outcome(cell, "failed", error=_first_line(error), trace=str(error))
         return outcome
+
+
+def check_address(address: str, *, seconds: float) -> None:
+    """Refuse an address at which nothing takes a connection; Ray itself would try for minutes, without a word.
+
+    Raises:
+        ConnectionError: Nothing answers.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return  # `auto` and the like
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(
+            f"No Ray cluster answers at {address!r} within {seconds:g} s: {error}. Start it by `ray start --head`, or "
+            "correct --address; --connect-seconds waits longer."
+        ) from None
+
+
+@contextmanager
+def _said_after(seconds: float, text: str) -> Iterator[None]:
+    """Write a sentence to standard error if what is done inside takes longer."""
+    timer = threading.Timer(seconds, lambda: sys.stderr.write(text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _attempt(job: Job, threads: int) -> Outcome:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +39,11 @@ FAILURE = "failure.json"
 CLAIM = "claim.lock"
 CLAIM_SECONDS = 1.0
 """Time to wait for a claim: looking whether a cell is claimed takes the lock for an instant."""
+
+OPTIONS = frozenset(
+    {"data", "domains", "sea", "mapping", "labels", "ignore", "splits", "seeds", "preset", "selected", "set"}
+)
+"""Options of a grid that its plan keeps."""
 
 Status = Literal["done", "running", "failed", "missing"]
 
@@ -89,16 +96,40 @@ class CellResult:
     record: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-def write_plan(results: Path, cells: Sequence[Cell]) -> Path:
-    """Write down which cells were asked for, so that others can tell what is missing; a whole plan is kept."""
+def write_plan(results: Path, cells: Sequence[Cell], options: Mapping[str, Any] | None = None) -> Path:
+    """Write down which cells were asked for, so that others can tell what is missing; a whole plan is kept.
+
+    Args:
+        results: The results folder.
+        cells: The cells.
+        options: Options of ``ldstyle bench run`` by name, from which advice on the grid is made.
+    """
     path = results / PLANS / f"{digest_of(cells)}.json"
-    try:
-        read_json(path, within=results)
-    except DamagedFileError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        described = [cell.describe() for cell in cells]
-        replace_text(path, json.dumps({"schema": SCHEMA, "cells": described}, indent=1) + "\n", shared=True)
+    content = {"schema": SCHEMA, "options": dict(options or {}), "cells": [cell.describe() for cell in cells]}
+    with suppress(DamagedFileError):
+        if not options or read_json(path, within=results).get("options") == content["options"]:
+            read_json(path, within=results)
+            os.utime(path, ns=(time.time_ns(), time.time_ns()))  # the newest description of a cell counts
+            return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, json.dumps(content, indent=1) + "\n", shared=True)
     return path
+
+
+def read_options(results: Path, *, preset: str) -> dict[str, Any]:
+    """Return the options by which the newest plan of a preset was made; empty if no plan has any."""
+    options: dict[str, Any] = {}
+    for path in _plans(results):
+        with left_out(None), reading(path, within=results):
+            found = as_entries(read_json(path, within=results).get("options", {}))
+            for name, value in found.items():
+                _texts(name, value) if isinstance(value, list) else _typed(name, value, str)
+            options = found if found.get("preset") == preset and found.keys() <= OPTIONS else options
+    return options
+
+
+def _plans(results: Path) -> list[Path]:
+    return sorted(results.glob(f"{PLANS}/*.json"), key=lambda path: path.lstat().st_mtime_ns)
 
 
 def read_plans(results: Path, *, damaged: list[DamagedFileError] | None = None) -> list[Cell]:
@@ -109,7 +140,7 @@ def read_plans(results: Path, *, damaged: list[DamagedFileError] | None = None) 
         damaged: Plans that cannot be read are added to it; they are left out either way.
     """
     cells: dict[str, Cell] = {}
-    for path in sorted(results.glob(f"{PLANS}/*.json"), key=lambda path: path.lstat().st_mtime_ns):
+    for path in _plans(results):
         with left_out(damaged), reading(path, within=results):
             content = read_json(path, within=results)
             found = [_planned(described) for described in content["cells"]]

@@ -23,6 +23,7 @@ from ldstyle.benchmark.records import (
     append_record,
     claim,
     collect_strays,
+    is_claimed,
     read_plans,
     read_records,
     read_results,
@@ -30,7 +31,9 @@ from ldstyle.benchmark.records import (
 )
 from ldstyle.benchmark.work import STORE, Job, Outcome
 from ldstyle.training.atomic import replace_file, replace_text
+from ldstyle.training.checkpoint import LAST
 from ldstyle.training.interruption import Interruption
+from ldstyle.training.run_folder import DONE, METRICS
 
 ATTEMPTS = 3
 """Workers that a cell may lose before it counts as failed: one that exhausts the memory would take all of them."""
@@ -122,15 +125,26 @@ def run_cells(
 
 
 def check_settings(cells: Sequence[Cell], results: Path) -> None:
-    """Refuse cells that the results folder knows with other settings, so that a table never mixes the two."""
+    """Refuse cells that the results folder has with other settings, so that a table never mixes the two.
+
+    A cell of which nothing was trained, such as one that failed at its start, takes on the new settings.
+    """
     known = {cell.slug: cell for cell in read_plans(results)}
+    done = read_records(results)
     for cell in cells:
         found = known[cell.slug].differences(cell) if cell.slug in known else {}
-        if found:
-            lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
-            raise ValueError(
-                f"'{results}' holds {cell.slug} with other settings; choose another --results:\n" + "\n".join(lines)
-            )
+        if not found or not (cell.slug in done or is_claimed(results, cell.slug) or _begun(results / cell.slug)):
+            continue
+        lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
+        again = "" if cell.slug in done else f", or delete '{results / cell.slug}' to begin it again"
+        raise ValueError(
+            f"'{results}' holds {cell.slug} with other settings; choose another --results{again}:\n" + "\n".join(lines)
+        )
+
+
+def _begun(folder: Path) -> bool:
+    """Whether something was trained that other settings would throw away."""
+    return any((folder / name).exists() for name in (LAST, METRICS, DONE, RESULT))
 
 
 class _Run:

@@ -112,7 +112,8 @@ def shared_phase(config: SearchConfig) -> Phase:
 def method_phase(config: SearchConfig, optimizer: Settings) -> Phase | None:
     """Return the study of the method's own parameters, given the optimizer's; ``None`` if it has none."""
     settings = _settings(config, config.method, optimizer)
-    space = method_space(config_from(merge(settings, {"data": {"sources": list(config.sources)}, "out": "."})).style)
+    run = config_from(merge(settings, {"data": {"sources": list(config.sources)}, "out": "."}))
+    space = method_space(run.style, epochs=run.optimizer.epochs)
     return Phase(config.method.name, space, settings, config.trials) if space else None
 
 

@@ -8,6 +8,7 @@ again, with the scores of the folds it had finished.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 import warnings
@@ -23,7 +24,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 JOURNAL = "journal.log"
 WORKERS = "workers"
@@ -37,6 +38,7 @@ ERROR = "error"
 MAX_RETRIES = 3
 HEARTBEAT_SECONDS = 30
 LOCK_SECONDS = 10
+POLL_SECONDS = 0.05
 OPEN_ATTEMPTS = 4
 NAMELESS = timedelta(minutes=1)
 """Age at which a running trial without a worker is taken for orphaned: a worker signs its trial at once."""
@@ -49,20 +51,33 @@ def open_storage(out: Path, url: str | None = None, *, heartbeat_seconds: int = 
         out: Folder of the search.
         url: URL of a database as SQLAlchemy writes it, e.g. ``sqlite:///search.db``; ``None`` means a journal file.
         heartbeat_seconds: Seconds between two signs of life in a database; after four without one a trial is orphaned.
+
+    Raises:
+        ValueError: ``url`` is no address of a database, its driver is missing, or the database cannot be opened.
     """
     if url is None:
-        path = out / JOURNAL
+        # The lock is a link to the journal, and a relative one would lead from the wrong folder to nowhere.
+        path = (out / JOURNAL).absolute()
         out.mkdir(parents=True, exist_ok=True)
-        # A worker killed in the moment of writing leaves its lock behind; it is broken after this time.
-        lock = JournalFileSymlinkLock(str(path), grace_period=LOCK_SECONDS)
+        path.touch()
+        lock = JournalLock(path, seconds=LOCK_SECONDS)
         drop_torn_line(path, lock)
         return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
     for _ in range(OPEN_ATTEMPTS):
         # Workers that are the first to open a database make its tables at once, and all but one fail.
-        with suppress(IntegrityError, OperationalError):
+        try:
             return _open_database(url, heartbeat_seconds)
-        time.sleep(1.0)
-    return _open_database(url, heartbeat_seconds)
+        except (IntegrityError, OperationalError) as error:
+            problem: Exception = error
+            time.sleep(1.0)
+        except (SQLAlchemyError, ImportError, ValueError) as error:
+            problem = error
+            break
+    shown = re.sub(r"//[^@/]*@", "//…@", url)  # a password is nobody else's business
+    raise ValueError(
+        f"--storage must be the URL of a database that can be opened, e.g. sqlite:///search.db; got {shown!r}: "
+        f"{str(problem).splitlines()[0]}"
+    ) from None
 
 
 def _open_database(url: str, heartbeat_seconds: int) -> RDBStorage:
@@ -78,10 +93,30 @@ def _open_database(url: str, heartbeat_seconds: int) -> RDBStorage:
         )
 
 
+class JournalLock(JournalFileSymlinkLock):
+    """The lock of a journal; one that a worker killed in the moment of writing leaves behind is broken.
+
+    Args:
+        path: The journal, an absolute path.
+        seconds: Age at which a lock is broken.
+    """
+
+    def __init__(self, path: Path, *, seconds: int) -> None:
+        super().__init__(str(path), grace_period=seconds)
+
+    def acquire(self) -> bool:
+        """Wait for the lock and take it; a dangling link would be waited for without end."""
+        link = Path(self._lock_file)
+        while link.is_symlink() and not link.exists():
+            with suppress(FileNotFoundError):
+                if time.time() - link.lstat().st_mtime > (self.grace_period or 0):
+                    link.unlink()
+            time.sleep(POLL_SECONDS)
+        return super().acquire()
+
+
 def drop_torn_line(path: Path, lock: JournalFileSymlinkLock) -> None:
     """Cut a journal back to its last whole line: one torn by a crash would spoil the line that is written next."""
-    if not path.exists():
-        return
     lock.acquire()
     try:
         with path.open("r+b") as file:

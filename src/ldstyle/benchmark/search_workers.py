@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from ldstyle.benchmark.local import available_cores, end_with_parent
+from ldstyle.benchmark.local import available_cores, end_with_parent, start_process
 from ldstyle.benchmark.search import SearchConfig, print_line, take_part
 
 INTERRUPTED = 130
@@ -34,14 +36,11 @@ def run_search(config: SearchConfig, *, workers: int = 1) -> Path:
 
 
 def _run_workers(config: SearchConfig, workers: int) -> None:
-    # Forking a process that runs threads, as torch does, can hang the child; a server that has only imported does not.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
     threads = max(1, available_cores() // workers)
-    processes = [context.Process(target=_serve, args=(config, threads), daemon=True) for _ in range(workers)]
+    processes: list[BaseProcess] = []
     try:
-        for process in processes:
-            process.start()
+        for _ in range(workers):
+            processes.append(start_process(_context, _serve, (config, threads)))
         for process in processes:
             process.join()
     except KeyboardInterrupt:
@@ -55,6 +54,13 @@ def _run_workers(config: SearchConfig, workers: int) -> None:
         raise KeyboardInterrupt
     if any(codes):
         raise ChildProcessError(f"Workers ended with exit codes {codes}. Run the same command again to go on.")
+
+
+def _context() -> BaseContext:
+    # Forking a process that runs threads, as torch does, can hang the child; a server that has only imported does not.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
 
 
 def _serve(config: SearchConfig, threads: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -143,9 +143,23 @@ SHARED_SPACE = tuple(parameter for parameter in TABLE_2 if parameter.shared)
 """The optimizer's parameters, searched once and reused by all methods."""
 
 
-def method_space(style: StyleConfig | None) -> tuple[Parameter, ...]:
-    """Return the parameters of Table 2 that a method has beyond the shared ones; plain training has none."""
-    return tuple(parameter for parameter in TABLE_2 if not parameter.shared and parameter.applies(style))
+def method_space(style: StyleConfig | None, *, epochs: int | None = None) -> tuple[Parameter, ...]:
+    """Return the parameters of Table 2 that a method has beyond the shared ones; plain training has none.
+
+    Args:
+        style: The method's style config.
+        epochs: Epochs of a run. A warm-up is shorter than they are: otherwise no label's style would ever be mixed.
+    """
+    found = (parameter for parameter in TABLE_2 if not parameter.shared and parameter.applies(style))
+    return tuple(_within(parameter, epochs) for parameter in found)
+
+
+def _within(parameter: Parameter, epochs: int | None) -> Parameter:
+    match parameter:
+        case Parameter("style.warmup_epochs", _, Integers(low, high)) if epochs is not None and high >= epochs:
+            return replace(parameter, range=Integers(low, max(low, epochs - 1)))
+        case _:
+            return parameter
 
 
 def suggest(trial: optuna.trial.BaseTrial, parameter: Parameter) -> Any:

@@ -125,7 +125,8 @@ def find_recorded_place(
         data = str(root) if _allowed("data", root, "--data DIR", trust=trust) else None
     if mapping is None and label_map is not None and _allowed("mapping", label_map, "--mapping FILE", trust=trust):
         mapping = Path(label_map)
-    return find_place(data, preset=preset, cache_dir=cache_dir, sea=sea, mapping=mapping)
+    columns = {name: [str(column) for column in place.get(name) or ()] for name in ("labels", "ignore")}
+    return find_place(data, preset=preset, cache_dir=cache_dir, sea=sea, mapping=mapping, **columns)
 
 
 def run_again(cell: CellResult, place: Place, *, trust: bool = False) -> dict[str, Any]:

@@ -15,22 +15,32 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ldstyle.benchmark.cells import Cell, Split, make_cells, make_splits, take_shard
+from ldstyle.benchmark.commands import seeds_text
 from ldstyle.benchmark.local import LocalExecutor, default_workers
 from ldstyle.benchmark.methods import Method
-from ldstyle.benchmark.places import find_domain_names, find_place, prepare_place, search_folder
+from ldstyle.benchmark.places import (
+    DRAWN,
+    Domains,
+    Place,
+    choose_grid_domains,
+    find_place,
+    prepare_place,
+    search_folder,
+)
 from ldstyle.benchmark.presets import PRESETS, load_preset
 from ldstyle.benchmark.records import CellResult, read_records, read_results, write_plan
 from ldstyle.benchmark.runner import Event, Executor, Report, Summary, check_settings, run_cells
 from ldstyle.benchmark.status import describe_counts, duration, estimate_seconds, status_view
 from ldstyle.training.config import default_cache_dir
-from ldstyle.training.settings import Settings, merge, read_settings
+from ldstyle.training.distributed import check_devices
+from ldstyle.training.settings import Settings, config_from, merge, read_settings
 
 
 def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", seeds: str = "5") -> None:
     """Add the options of a grid: data, splits, seeds, preset, results, and who runs it."""
     add = parser.add_argument
     add("--data", help="data folder, CSV of an own table, or 'synthetic' for drawn scenes (default: $LDSTYLE_DATA)")
-    add("--domains", nargs="+", metavar="NAME", help="domains (default: UCM, AID, DFC15 if they are there, or all)")
+    add("--domains", nargs="+", metavar="NAME", help="domains (default: the official UCM, AID, DFC15, or else all)")
     add("--sea", choices=("drop", "water+sea"), default="drop", help="the label sea of UCM and AID")
     add("--mapping", type=Path, help="label map, a YAML file")
     add("--labels", nargs="+", default=[], metavar="NAME", help="label columns of custom tables (default: all)")
@@ -46,6 +56,7 @@ def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", se
     add("--threads", type=_positive, help="threads per process (default: its share of the cores)")
     add("--executor", choices=("local", "ray"), default="local", help="who runs the cells (default: %(default)s)")
     add("--address", default="auto", help="address of the Ray cluster (default: %(default)s)")
+    add("--connect-seconds", type=float, default=15.0, help="time the Ray cluster has to answer (%(default)s)")
     add("--cpus", type=_positive, default=1, help="cores per cell on the Ray cluster (default: %(default)s)")
     add("--gpus", type=float, help="GPUs per cell on the Ray cluster (default: 1 if it has any)")
     add("--shard", type=parse_shard, default=(1, 1), metavar="I/N", help="run the I-th of N parts of the grid")
@@ -64,8 +75,8 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         labels=arguments.labels,
         ignore=arguments.ignore,
     )
-    domains = find_domain_names(arguments.data, place, arguments.domains)
-    splits = make_splits(domains, _listed(arguments.splits))
+    domains = choose_grid_domains(arguments.data, place, arguments.domains)
+    splits = make_splits(domains.names, _listed(arguments.splits))
     cells = make_cells(
         methods,
         splits,
@@ -79,8 +90,15 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
     check_settings(cells, results)
     mine = take_shard(cells, *arguments.shard)
     if arguments.dry_run:
+        sys.stdout.write(describe_splits(splits, domains))
         return _dry_run(mine, results, workers=arguments.workers or default_workers())
-    write_plan(results, cells)
+    if arguments.executor == "local":  # the nodes of a cluster may have what this machine does not
+        keys = ("accelerator", "devices", "precision")
+        by_device = {tuple(cell.settings[key] for key in keys): cell for cell in mine}
+        for cell in by_device.values():
+            check_devices(config_from({**cell.settings, "out": str(results)}))
+    sys.stderr.write(describe_splits(splits, domains))
+    write_plan(results, cells, _kept_options(arguments, place))
     prepare_place(place, workers=arguments.workers or default_workers())
     try:
         with _display(results, mine) as report:
@@ -90,6 +108,36 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         return 130
     _summarize(summary, results)
     return summary.exit_code
+
+
+def describe_splits(splits: Sequence[Split], domains: Domains) -> str:
+    """Return a line for each split, with its sources and target, and name the domains that no split uses."""
+    lines = [f"{split.name}: {' + '.join(split.sources)} → {split.target}\n" for split in splits]
+    used = {name for split in splits for name in (*split.sources, split.target)}
+    unused = [*(name for name in domains.names if name not in used), *domains.left_out]
+    if unused:
+        lines.append(f"not used: {', '.join(unused)}; --domains names the domains to use\n")
+    return "".join(lines)
+
+
+def _kept_options(arguments: argparse.Namespace, place: Place) -> dict[str, str | list[str]]:
+    """Return the options that make the grid what it is, with absolute paths."""
+    given, data = vars(arguments), arguments.data
+    paths = {name: given[name] for name in ("mapping", "selected") if given[name] not in (None, "paper")}
+    options: dict[str, str | list[str] | None] = {
+        "data": data if data == DRAWN else str(Path(data).expanduser().absolute()) if data else place.root,
+        "domains": arguments.domains,
+        "labels": arguments.labels,
+        "ignore": arguments.ignore,
+        "sea": arguments.sea if arguments.sea != "drop" else None,
+        "splits": _listed(arguments.splits),
+        "seeds": seeds_text(arguments.seeds),
+        "preset": arguments.preset,
+        "selected": arguments.selected,
+        "set": list(arguments.set),
+    }
+    options |= {name: str(Path(path).expanduser().absolute()) for name, path in paths.items()}
+    return {name: value for name, value in options.items() if value}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -118,7 +166,13 @@ def parse_edits(texts: Sequence[str]) -> Settings:
         name, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"--set takes KEY=VALUE, e.g. optimizer.epochs=20; got {text!r}.")
-        edit = yaml.safe_load(value)
+        try:
+            edit = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"--set takes KEY=VALUE with a YAML value, quoted if in doubt; got {text!r}: {reason}"
+            ) from None
         for key in reversed(name.split(".")):
             edit = {key: edit}
         edits = merge(edits, edit)
@@ -157,7 +211,8 @@ def _executor(arguments: argparse.Namespace) -> Executor:
     if arguments.executor == "ray":
         from ldstyle.benchmark.ray_executor import RayExecutor
 
-        return RayExecutor(arguments.address, cpus=arguments.cpus, gpus=arguments.gpus)
+        wait, cpus, gpus = arguments.connect_seconds, arguments.cpus, arguments.gpus
+        return RayExecutor(arguments.address, cpus=cpus, gpus=gpus, connect_seconds=wait)
     return LocalExecutor(workers=arguments.workers or default_workers(), threads=arguments.threads)
 
 
@@ -203,7 +258,7 @@ def _summarize(summary: Summary, results: Path) -> None:
 @contextmanager
 def _display(results: Path, cells: Sequence[Cell]) -> Iterator[Report]:
     """Show a live table on a terminal, and a line per event elsewhere."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
 
     def view() -> RenderableType:
         return status_view(read_results(results))

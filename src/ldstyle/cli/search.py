@@ -26,9 +26,13 @@ def main(argv: Sequence[str]) -> int:
         raise ValueError(f"A search needs at least one worker; got {arguments.workers}.")
     config = read_config(arguments)
     from ldstyle.benchmark.places import prepare_place
+    from ldstyle.benchmark.search import shared_phase
     from ldstyle.benchmark.search_cost import estimate_cost
+    from ldstyle.benchmark.search_objective import fold_config
     from ldstyle.benchmark.search_workers import run_search
+    from ldstyle.training.distributed import check_devices
 
+    check_devices(fold_config(shared_phase(config).settings, config.folds[0], config.out))
     prepare_place(config.place, workers=arguments.workers)
     sys.stderr.write(estimate_cost(config).describe(workers=arguments.workers) + "\n")
     if arguments.dry_run:
@@ -104,6 +108,8 @@ def _command(argv: Sequence[str]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from ldstyle.benchmark.presets import PRESETS
+
     parser = argparse.ArgumentParser(
         prog="ldstyle search", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -116,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--labels", nargs="+", default=[], metavar="NAME", help="label columns of custom tables (default: all)")
     add("--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels")
     add("--cache", metavar="DIR", help="folder of decoded images ($LDSTYLE_CACHE by default)")
-    add("--preset", default="paper", metavar="NAME", help="size of a run: paper, small or smoke (default: paper)")
+    add("--preset", default="paper", metavar="NAME", help=f"size of a run: {', '.join(PRESETS)} (default: %(default)s)")
     add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs, e.g. optimizer.epochs=20")
     add("--out", type=Path, metavar="DIR", help="folder of the search (default: runs/search/PRESET-SOURCES)")
     add("--storage", metavar="URL", help="database of an Optuna study, e.g. postgresql://…; a journal file by default")
