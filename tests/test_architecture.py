@@ -149,3 +149,13 @@ def test_every_public_name_is_there_and_no_other():
     assert set(ldstyle.__all__) <= set(dir(ldstyle))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         ldstyle.nonsense  # noqa: B018
+
+
+def test_every_terminal_shows_names_as_they_are():
+    """A domain may be called ``[/x]``, which is an error where rich looks for markup."""
+    for path in FILES:
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            name = call.func.id if isinstance(call.func, ast.Name) else ""
+            if name in ("Console", "TextColumn"):
+                given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+                assert given.get("markup") == "False", f"{path}:{call.lineno}"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from ldstyle.benchmark.cells import Split
@@ -63,3 +65,11 @@ def test_a_finished_grid_promises_nothing(tmp_path):
 
 def test_durations_are_readable():
     assert [duration(seconds) for seconds in (7.4, 61, 7260)] == ["7 s", "1 min 1 s", "2 h 1 min"]
+
+
+def test_names_are_shown_as_they_are_and_never_as_markup(tmp_path):
+    odd = replace(cell(), title="[/x] :smile:", split=replace(cell().split, target="[bold]city[/y]"))
+    write_plan(tmp_path, [odd])
+    write_failure(tmp_path, odd, error="[/z] is wrong")
+    text = "\n".join(shown(read_results(tmp_path)))
+    assert all(name in text for name in ("[/x]", "s1 → [bold]city[/y]", "[/z] is wrong"))

@@ -65,10 +65,10 @@ def status_view(results: Sequence[CellResult]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
     for name in splits:
-        table.add_column(splits[name], justify="right")
+        table.add_column(Text(splits[name]), justify="right")
     for title in dict.fromkeys(cell.title for cell in results):
         row = [[cell for cell in results if (cell.title, cell.split) == (title, name)] for name in splits]
-        table.add_row(title, *map(_square, row))
+        table.add_row(Text(title), *map(_square, row))
     lines = [f"{SYMBOLS['running']} {cell.cell}  {_progress(cell)}" for cell in results if cell.status == "running"] + [
         f"{SYMBOLS['failed']} {cell.cell}  {_first_line(cell.error)}" for cell in results if cell.status == "failed"
     ]

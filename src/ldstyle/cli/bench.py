@@ -56,7 +56,7 @@ def status(arguments: argparse.Namespace) -> int:
 
     damaged: list[DamagedFileError] = []
     found = read_results(arguments.results, damaged=damaged)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if not arguments.watch:
         console.print(status_view(found), highlight=False)
     else:

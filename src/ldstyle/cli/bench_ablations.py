@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     results = [one for one in read_results(arguments.results) if one.preset == arguments.preset]
     splits = dict.fromkeys(one.split for one in results if one.method.startswith("ld-efdmix-gc."))
     for split in splits:
-        Console().print(table([one for one in results if one.split == split], split=split))
+        Console(markup=False, emoji=False).print(table([one for one in results if one.split == split], split=split))
     return code
 
 

@@ -64,5 +64,5 @@ def run(arguments: argparse.Namespace) -> int:
             f"{paper.added:+.2f}" if paper.added else "–",
             f"{paper.macs:.3f}",
         )
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     return 0

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     results = [one for one in read_results(arguments.results) if one.preset == arguments.preset]
     for split in dict.fromkeys(one.split for one in results if "~" in one.method):
         for sweep in sweeps:
-            Console().print(table(results, sweep, split=split))
+            Console(markup=False, emoji=False).print(table(results, sweep, split=split))
     return code
 
 

@@ -68,7 +68,7 @@ def check(arguments: argparse.Namespace) -> int:
         size, number = next(iter(one.sizes.most_common(1)), ("", 0))
         others = one.readable - number
         rows.append([one.domain, str(one.rows), str(one.readable), size, str(others), str(len(one.problems))])
-    console = Console()
+    console = Console(markup=False)
     console.print(_table(header, rows))
     labels = [[label, *(_count(one, label) for one in found)] for label in label_map.vocabulary]
     console.print(_table(("label: images with it", *sources), labels))
@@ -76,7 +76,7 @@ def check(arguments: argparse.Namespace) -> int:
     problems = [problem for one in found for problem in one.problems]
     for kind, sentences in (("note", notes), ("warning" if arguments.skip_bad else "error", problems)):
         for sentence in sentences:
-            console.print(f"{kind}: {sentence}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{kind}: {sentence}", highlight=False, soft_wrap=True)
     return 1 if problems and not arguments.skip_bad else 0
 
 
@@ -95,7 +95,7 @@ def stats(arguments: argparse.Namespace) -> int:
     tables = _read(arguments, require_images=False)
     header, rows = tabulate(tables, marked=arguments.csv is None)
     if arguments.csv is None:
-        Console().print(_table(header, rows))
+        Console(markup=False).print(_table(header, rows))
     elif arguments.csv == Path("-"):
         csv.writer(sys.stdout).writerows([header, *rows])
     else:
@@ -117,7 +117,9 @@ def prepare(arguments: argparse.Namespace) -> int:
         for table in tables:
             cache = open_cache(table, size=arguments.size, cache_dir=arguments.cache, progress=progress)
             rows.append([table.domain, str(len(table)), f"{cache.images.nbytes / 1e6:.1f} MB", cache.digest[:12]])
-    Console().print(_table(("domain", "images", "size", "digest"), rows, title=f"caches in {arguments.cache}"))
+    Console(markup=False).print(
+        _table(("domain", "images", "size", "digest"), rows, title=f"caches in {arguments.cache}")
+    )
     return 0
 
 
@@ -134,7 +136,7 @@ def synth(arguments: argparse.Namespace) -> int:
             workers=arguments.workers,
             progress=progress,
         )
-    Console().print(f"drawn scenes: {out}", markup=False, highlight=False, soft_wrap=True)
+    Console(markup=False).print(f"drawn scenes: {out}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -146,7 +148,7 @@ def show(arguments: argparse.Namespace) -> int:
     found = [table.select([i for i in range(len(table)) if table.path(i).is_file()]) for table in tables]
     shown = [table for table in found if len(table)]
     for name in [table.domain for table in found if not len(table)]:
-        Console(stderr=True).print(
+        Console(stderr=True, markup=False).print(
             f"note: {name} is left out, its images are not there", highlight=False, soft_wrap=True
         )
     if not shown:
@@ -154,7 +156,7 @@ def show(arguments: argparse.Namespace) -> int:
     figure = class_samples(shown, per_cell=arguments.per_cell, size=arguments.size, seed=arguments.seed)
     with guarded(arguments.out, force=arguments.force):
         save_figure(figure, arguments.out)
-    Console().print(f"class samples: {arguments.out}", markup=False, highlight=False, soft_wrap=True)
+    Console(markup=False).print(f"class samples: {arguments.out}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -163,7 +165,7 @@ def unpack(arguments: argparse.Namespace) -> int:
     from ldstyle.data.unpack import unpack as unpack_archive
 
     for path in unpack_archive(arguments.archive, _root(arguments)):
-        Console().print(str(path), markup=False, highlight=False, soft_wrap=True)
+        Console(markup=False).print(str(path), highlight=False, soft_wrap=True)
     return 0
 
 
@@ -281,7 +283,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str |
 def _bars() -> Iterator[Progress]:
     """Show a progress bar per kind of work on standard error."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=Console(stderr=True, markup=False), transient=True) as bars:
         tasks = {}
 
         def progress(done: int, total: int, what: str) -> None:

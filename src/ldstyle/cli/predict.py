@@ -65,7 +65,7 @@ def _predict(arguments: argparse.Namespace, paths: Sequence[Path], form: Format)
 
 def _say(found: FilePredictions, report: ShiftReport | None, arguments: argparse.Namespace) -> None:
     # On standard error, since standard output may be the table.
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
     if found.prediction.unknown:
         names = ", ".join(found.prediction.unknown)
         console.print(f"note: without training data, so unknown: {names}", markup=False)

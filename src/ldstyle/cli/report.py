@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     from ldstyle.report.build import build_report
     from ldstyle.report.formats import to_markdown
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     out, force = arguments.out, arguments.force
     with console.status("reading results") as status, guarded(out, inputs=arguments.results, force=force):
 

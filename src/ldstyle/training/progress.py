@@ -86,10 +86,10 @@ class LiveDisplay(Display):
     def __init__(self, console: Console) -> None:
         super().__init__()
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[loss]}  {task.fields[left]}"),
+            TextColumn("{task.fields[loss]}  {task.fields[left]}", markup=False),
         )
         self._console = console
         self._bars = Progress(*columns, console=console)
@@ -139,7 +139,7 @@ def open_display(*, quiet: bool) -> Display:
     """Choose how to show progress: not at all, live on a terminal, or in lines."""
     if quiet:
         return Display()
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     return LiveDisplay(console) if console.is_terminal else LineDisplay()
 
 
