@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         judgement = _judge(arguments, display)
         paths = [*write_judgement(arguments.out, judgement), *write_sheets(arguments.out, judgement)]
     if not arguments.quiet:
-        console = Console(highlight=False)
+        console = Console(markup=False, emoji=False, highlight=False)
         console.print("Means over labels, in percent; × is the ratio to the uniform map.")
         console.print(_means(judgement))
         console.print("IoU by label, in percent.")
