@@ -29,6 +29,7 @@ from ldstyle.report.browser import (
     pick_images,
 )
 from ldstyle.report.items import Absent
+from ldstyle.report.sources import DataAccess
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,9 @@ def folder(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "results")
 
 
-def build(folder, **settings):
-    return build_browser(folder, read_results(folder), **settings)
+def build(folder, *, root=None, **settings):
+    access = DataAccess(root, trust=root is None)
+    return build_browser(folder, [access.apply(cell, folder) for cell in read_results(folder)], **settings)
 
 
 def opened(text):

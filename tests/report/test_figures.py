@@ -84,8 +84,8 @@ def test_a_small_folder_gives_what_records_give_and_says_why_the_rest_is_absent(
     assert {slug for slug, item in found.items() if isinstance(item, Picture)} == set(FROM_RECORDS)
     assert all(item.slug == slug for slug, item in found.items())
     reasons = {slug: item.reason for slug, item in found.items() if isinstance(item, Absent)}
-    assert "there is no folder '/nowhere'" in reasons["class-samples"]
-    assert "there is no folder '/nowhere'" in reasons["operators"]
+    assert "There is no folder '/nowhere'" in reasons["class-samples"]
+    assert "There is no folder '/nowhere'" in reasons["operators"]
     assert "CELL/model.safetensors" in reasons["style-statistics"]
     assert "bench run --methods ld-efdmix ld-efdmix-gc" in reasons["attention"]
     assert "ldstyle bench sensitivity" in reasons["sensitivity"]
@@ -491,4 +491,4 @@ def test_images_that_are_gone_leave_the_figures_of_records(trained: Path) -> Non
     assert isinstance(found.pop("label-ap"), Picture)
     for item in found.values():
         assert isinstance(item, Absent)
-        assert "there is no folder '/gone'" in item.reason
+        assert "There is no folder '/gone'" in item.reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,19 +15,21 @@ import torch
 from matplotlib import colormaps
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors import SafetensorError, safe_open
 
 from ldstyle.benchmark.comparison import best
-from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.reading import DamagedFileError, read_predictions, reading
+from ldstyle.benchmark.records import RECORDS, CellResult
 from ldstyle.data.decode import decode
-from ldstyle.data.tables import SceneTable, file_stem
+from ldstyle.data.tables import SceneTable
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.overlay import Explainer, heatmaps
 from ldstyle.report.items import Absent
 from ldstyle.report.order import BASELINE, ORACLE
 from ldstyle.report.recorded_data import read_recorded
+from ldstyle.report.sources import data_of
 from ldstyle.report.tables_cells import CellSet
 from ldstyle.seeding import derive_seed
+from ldstyle.training.model_file import WEIGHTS
 
 SLUG, TITLE = "images", "Images"
 IMAGES = 60
@@ -123,8 +124,8 @@ def build_browser(
     results: Sequence[CellResult],
     *,
     group: str = "",
-    root: Path | None = None,
     images: int = IMAGES,
+    damaged: list[DamagedFileError] | None = None,
 ) -> BrowserData | Absent:
     """Gather images, predictions and heatmaps of plain training and the best method, on every target.
 
@@ -135,8 +136,8 @@ def build_browser(
         folder: A results folder, with the folders of its cells.
         results: Cells of one grid, as read from it.
         group: What to call these results, where a page shows several.
-        root: Data folder; by default the one that the records name.
         images: Images per target.
+        damaged: Files that could not be read are added to it.
 
     Returns:
         The data, or why there are none.
@@ -145,7 +146,8 @@ def build_browser(
     if not chosen:
         return Absent(SLUG, TITLE, "No run is finished yet; `ldstyle bench run` goes on with those that are missing.")
     notes: list[str] = []
-    targets = [_target(folder, cells, group=group, root=root, images=images, notes=notes) for cells in chosen]
+    bad: list[DamagedFileError] = [] if damaged is None else damaged
+    targets = [_target(folder, cells, group=group, images=images, notes=notes, damaged=bad) for cells in chosen]
     found = tuple(target for target in targets if target is not None)
     if not found:
         return Absent(SLUG, TITLE, " ".join(dict.fromkeys(notes)))
@@ -238,15 +240,22 @@ class _Predictions:
 
 
 def _target(
-    folder: Path, cells: Sequence[CellResult], *, group: str, root: Path | None, images: int, notes: list[str]
+    folder: Path,
+    cells: Sequence[CellResult],
+    *,
+    group: str,
+    images: int,
+    notes: list[str],
+    damaged: list[DamagedFileError],
 ) -> Target | None:
-    predictions = [found for cell in cells if (found := _read_predictions(folder, cell, notes)) is not None]
+    found = [_read_predictions(folder, cell, notes, damaged) for cell in cells]
+    predictions = [one for one in found if one is not None]
     # Models of one grid see the same images in the same order; one that does not cannot be shown beside the others.
     predictions = [one for one in predictions if one.keys == predictions[0].keys]
     if not predictions:
         return None
     cell, keys = predictions[0].cell, predictions[0].keys
-    table = _read_table(cell, root, notes)
+    table = _read_table(cell, notes)
     if table is None:
         return None
     judged = [judge(one.scores, one.labels, one.thresholds) for one in predictions]
@@ -280,31 +289,34 @@ def _target(
     )
 
 
-def _read_predictions(folder: Path, cell: CellResult, notes: list[str]) -> _Predictions | None:
-    path, name = folder / cell.cell / f"predictions-{file_stem(cell.target)}.safetensors", f"all/{cell.target}"
-    if not path.is_file():
+def _read_predictions(
+    folder: Path, cell: CellResult, notes: list[str], damaged: list[DamagedFileError]
+) -> _Predictions | None:
+    try:
+        found = read_predictions(folder, cell.cell, cell.target)
+        with reading(folder / RECORDS, within=folder):
+            predictions = _Predictions(cell, found.scores.astype(np.float64), found.labels, found.keys)
+            if predictions.thresholds.shape != found.scores.shape[1:]:
+                raise ValueError(f"{cell.cell} must have a threshold for each of {found.scores.shape[1]} labels")
+    except DamagedFileError as error:
+        if error.reason != "is missing":
+            notes.append(f"{error}. Copy it again, or run the cell again.")
+            damaged.append(error)
+            return None
         notes.append(
             f"'{folder}' has no predictions of {cell.title}, which grids keep beside their models; make the report "
             "from the folder that `ldstyle bench run` wrote."
         )
         return None
-    try:
-        with safe_open(path, framework="np") as file:
-            scores, labels = (file.get_tensor(f"{name}/{part}") for part in ("scores", "labels"))
-            keys = json.loads(file.metadata()["keys"])[name]
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        notes.append(f"'{path}' cannot be read: {error}. Copy it again, or run the cell again.")
-        return None
-    return _Predictions(cell, np.asarray(scores, np.float64), np.asarray(labels, np.int8), tuple(keys))
+    return predictions
 
 
-def _read_table(cell: CellResult, root: Path | None, notes: list[str]) -> SceneTable | None:
-    place = cell.record.get("place") or {}
-    where = root or Path(place.get("root", ""))
+def _read_table(cell: CellResult, notes: list[str]) -> SceneTable | None:
     try:
-        (table,) = read_recorded(place, [cell.target], vocabulary=cell.vocabulary, root=where, require_images=False)
+        place = data_of(cell)
+        (table,) = read_recorded(place, [cell.target], vocabulary=cell.vocabulary, require_images=False)
     except (OSError, ValueError) as error:
-        notes.append(f"The images of '{cell.target}' are not at hand: {error} Then make the report again.")
+        notes.append(f"The images of '{cell.target}' are not at hand: {error}")
         return None
     return table
 
@@ -339,7 +351,7 @@ def _view(
         tuple(tuple(round(float(score), 4) for score in predictions.scores[row]) for row in rows),
         tuple(verdicts[row] for row in rows),
         tuple(round(float(errors[row]), 4) for row in rows),
-        _heat(folder / cell.cell, cell, paths, notes),
+        _heat(folder, cell, paths, notes),
     )
 
 
@@ -347,7 +359,8 @@ def _heat(
     folder: Path, cell: CellResult, paths: Sequence[Path], notes: list[str]
 ) -> tuple[tuple[str, ...], ...] | None:
     try:
-        explain = Explainer(load(folder))
+        with reading(folder / cell.cell / WEIGHTS, within=folder):
+            explain = Explainer(load(folder / cell.cell))
     except (OSError, ValueError) as error:
         notes.append(f"There are no heatmaps of {cell.title} on '{cell.target}': {error}")
         return None

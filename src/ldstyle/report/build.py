@@ -9,23 +9,26 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
 
+from ldstyle.benchmark.reading import DamagedFileError
 from ldstyle.benchmark.records import CellResult, read_results
 from ldstyle.data.vocabulary import did_you_mean
 from ldstyle.report.browser import build_browser, join_browsers
 from ldstyle.report.figures import FIGURES, make_figure
 from ldstyle.report.figures.runs import Runs
 from ldstyle.report.formats import FORMATS, write_table
-from ldstyle.report.items import Absent, Picture, Section, Table
+from ldstyle.report.items import Absent, Item, Picture, Section, Table
 from ldstyle.report.page import render_page
 from ldstyle.report.page_items import Drawn
+from ldstyle.report.sources import DataAccess
 from ldstyle.report.tables import (
     ablation_tables,
+    attempt,
     complexity_table,
     dataset_table,
     make_tables,
@@ -34,9 +37,10 @@ from ldstyle.report.tables import (
 )
 from ldstyle.training.atomic import replace_text
 
-Item: TypeAlias = Table | Picture | Absent
-
 PAGE = "index.html"
+_NOTHING = DataAccess()
+_LONGEST = 80
+"""Characters of the longest name of a file, but for its ending."""
 TABLES, PICTURES = "tables", "figures"
 
 _LAYOUT: Mapping[str, Sequence[str]] = {
@@ -67,11 +71,13 @@ class Grid:
         name: What to call them.
         folder: Their results folder.
         cells: The cells, all of one preset.
+        damaged: Files of the folder that could not be read; more are added as they are met.
     """
 
     name: str
     folder: Path
     cells: tuple[CellResult, ...]
+    damaged: list[DamagedFileError] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -83,30 +89,35 @@ class Report:
         files: All files written.
         absent: What could not be made.
         summaries: The table over all splits of each grid.
+        damaged: What was left out because it could not be read.
     """
 
     page: Path | None
     files: tuple[Path, ...]
     absent: tuple[Absent, ...]
     summaries: tuple[Table, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 def find_grids(folders: Sequence[Path]) -> list[Grid]:
     """Read results folders; the cells of one preset in one folder are a grid.
 
     Raises:
-        ValueError: A folder was named twice.
+        ValueError: A folder was named twice, or nothing of it can be read.
     """
     grids: list[Grid] = []
     resolved = [folder.resolve() for folder in folders]
     for folder, path in zip(folders, resolved, strict=True):
         if resolved.count(path) > 1:
             raise ValueError(f"Each results folder must be named once; got '{folder}' twice.")
-        cells = read_results(folder)
+        damaged: list[DamagedFileError] = []
+        cells = read_results(folder, damaged=damaged)
+        if damaged and not cells:
+            raise ValueError(f"Nothing in '{folder}' can be read: {'; '.join(map(str, damaged))}.")
         presets = list(dict.fromkeys(cell.preset for cell in cells))
         for preset in presets:
             name = f"{path.name}, {preset}" if len(presets) > 1 else path.name
-            grids.append(Grid(name, folder, tuple(cell for cell in cells if cell.preset == preset)))
+            grids.append(Grid(name, folder, tuple(cell for cell in cells if cell.preset == preset), damaged))
     names = [grid.name for grid in grids]
     # Folders of one name in different places are told apart by where they are.
     return [
@@ -119,8 +130,7 @@ def build_report(
     out: Path,
     *,
     only: Sequence[str] = (),
-    data: Path | None = None,
-    mapping: Path | None = None,
+    access: DataAccess = _NOTHING,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Make a report of results folders.
@@ -129,8 +139,7 @@ def build_report(
         folders: Results folders of ``ldstyle bench``.
         out: Folder of the report.
         only: Slugs of items to make; by default all of them and the page.
-        data: Data folder, if it has moved since the runs.
-        mapping: Label map of the runs, a YAML file. The one that a record names is not read.
+        access: What may be read outside of the folders: the data of the runs.
         progress: Told what is being made.
 
     Returns:
@@ -141,10 +150,7 @@ def build_report(
         FileNotFoundError: A folder holds no results.
     """
     grids = find_grids(folders)
-    where = {"root": None if data is None else str(data.absolute()), "mapping": mapping}
-    moved = {name: path for name, path in where.items() if path is not None}
-    if moved:
-        grids = [replace(grid, cells=tuple(_moved(cell, moved) for cell in grid.cells)) for grid in grids]
+    grids = [replace(g, cells=tuple(access.apply(cell, g.folder) for cell in g.cells)) for g in grids]
     made: list[tuple[Grid, Item]] = []
     files: list[Path] = []
     drawn: dict[str, Drawn] = {}
@@ -160,11 +166,12 @@ def build_report(
     _check_only(only, known)
     absent = tuple(item for _, item in made if isinstance(item, Absent) and (only or not item.optional))
     if only:
-        return Report(None, tuple(files), absent)
+        return Report(None, tuple(files), absent, damaged=_damaged(grids, absent))
     made = [(grid, item) for grid, item in made if not isinstance(item, Absent) or item in absent]
     progress("images")
     browser = join_browsers(
-        build_browser(grid.folder, grid.cells, group=grid.name if len(grids) > 1 else "", root=data) for grid in grids
+        build_browser(grid.folder, grid.cells, group=grid.name if len(grids) > 1 else "", damaged=grid.damaged)
+        for grid in grids
     )
     page = render_page(
         _sections(made, grids),
@@ -172,7 +179,8 @@ def build_report(
         subtitle=", ".join(str(folder) for folder in folders),
         runs={grid.name if len(grids) > 1 else "": grid.cells for grid in grids},
         browser=browser,
-        command=lambda slug: _command(folders, out, slug),
+        command=lambda slug: _command(folders, out, slug, access),
+        damaged=_damaged(grids, absent),
         pictures=drawn,
         formats=FORMATS,
     )
@@ -180,7 +188,13 @@ def build_report(
     replace_text(out / PAGE, page)
     absent += (browser,) if isinstance(browser, Absent) else ()
     summaries = tuple(item for _, item in made if isinstance(item, Table) and item.slug.endswith("summary-all"))
-    return Report(out / PAGE, (*files, out / PAGE), absent, summaries)
+    return Report(out / PAGE, (*files, out / PAGE), absent, summaries, _damaged(grids, absent))
+
+
+def _damaged(grids: Sequence[Grid], absent: Sequence[Absent]) -> tuple[str, ...]:
+    """Return what was left out because it could not be read, each once."""
+    files = [str(error) for grid in grids for error in grid.damaged]
+    return tuple(dict.fromkeys([*files, *(f"{item.slug}: {item.reason}" for item in absent if item.damaged)]))
 
 
 def _items(
@@ -189,16 +203,17 @@ def _items(
     """Make the items of a grid; those that were not asked for are named only."""
 
     def wanted(slug: str) -> bool:
-        return not only or prefix + slug in only
+        return not only or prefix + _file_name(slug) in only
 
     def named(items: Sequence[Item]) -> Iterator[tuple[str, Item | None]]:
         for item in items:
-            slug = prefix + item.slug
+            slug = prefix + _file_name(item.slug)
             yield slug, replace(item, slug=slug) if wanted(item.slug) else None
 
-    cells, runs = grid.cells, Runs(grid.folder, grid.cells)
+    cells, runs = grid.cells, Runs(grid.folder, grid.cells, damaged=grid.damaged)
     progress(f"{grid.name}: tables")
-    yield from named([*make_tables(cells), *ablation_tables(cells), *selected_tables(cells), search_space_table()])
+    yield from named([*make_tables(cells), *attempt("ablation", lambda: ablation_tables(cells))])
+    yield from named([*attempt("selected", lambda: selected_tables(cells)), search_space_table()])
     slow: dict[str, Callable[[], Item]] = {
         "dataset": lambda: dataset_table(cells),
         "complexity": lambda: complexity_table(cells, folder=grid.folder),
@@ -207,7 +222,7 @@ def _items(
     for slug, make in slow.items():
         if wanted(slug):
             progress(f"{grid.name}: {slug}")
-            yield from named([make()])
+            yield from named(attempt(slug, make))
         else:
             yield prefix + slug, None
 
@@ -247,21 +262,25 @@ def _matches(slug: str, pattern: str) -> bool:
     return fnmatchcase(slug, pattern)
 
 
-def _moved(cell: CellResult, where: Mapping[str, object]) -> CellResult:
-    """Say of a finished cell that its data are elsewhere now."""
-    if "place" not in cell.record:
-        return cell
-    return replace(cell, record={**cell.record, "place": {**cell.record["place"], **where}})
-
-
 def _check_only(only: Sequence[str], known: Sequence[str]) -> None:
     for slug in only:
         if slug not in known:
             raise ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
 
 
-def _command(folders: Sequence[Path], out: Path, slug: str) -> str:
-    return shlex.join(["ldstyle", "report", *map(str, folders), "--out", str(out), "--only", slug])
+def _command(folders: Sequence[Path], out: Path, slug: str, access: DataAccess) -> str:
+    named = {"--data": access.root, "--mapping": access.mapping}
+    options = [word for name, path in named.items() if path is not None for word in (name, str(path))]
+    options += ["--trust-record"] * access.trust
+    return shlex.join(["ldstyle", "report", *map(str, folders), "--out", str(out), *options, "--only", slug])
+
+
+def _file_name(slug: str) -> str:
+    """Return a slug that may name a file: names of splits are part of it, and a record may hold any."""
+    if len(slug) <= _LONGEST and re.fullmatch(r"[A-Za-z0-9][\w.=~+-]*", slug, re.ASCII):
+        return slug
+    plain = re.sub(r"[^A-Za-z0-9.-]+", "-", slug).strip("-.")
+    return f"{plain[: _LONGEST - 9]}-{sha256(slug.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def _slug(name: str) -> str:

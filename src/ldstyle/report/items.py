@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,12 +83,17 @@ class Absent:
         title: A few words.
         reason: Why it could not be made, and what to do to get it.
         optional: Nobody asked for it, so a page does not show that it is not there.
+        damaged: It could not be made because a record holds something else than it must.
     """
 
     slug: str
     title: str
     reason: str
     optional: bool = False
+    damaged: bool = False
+
+
+Item: TypeAlias = Table | Picture | Absent
 
 
 @dataclass(frozen=True)
@@ -96,4 +101,4 @@ class Section:
     """Items under one heading."""
 
     title: str
-    items: Sequence[Table | Picture | Absent]
+    items: Sequence[Item]

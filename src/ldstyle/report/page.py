@@ -37,6 +37,7 @@ def render_page(
     command: Callable[[str], str],
     pictures: Mapping[str, Drawn],
     formats: Formats | None = None,
+    damaged: Sequence[str] = (),
 ) -> str:
     """Render a report as one HTML file; the same input gives the same bytes.
 
@@ -49,6 +50,7 @@ def render_page(
         command: Returns the command that makes the item of a slug again.
         pictures: PNG and SVG of each picture of the sections, by slug.
         formats: How to write tables for download, by file ending: ``csv``, ``md``, ``tex``.
+        damaged: What was left out because it could not be read.
 
     Raises:
         ValueError: A slug occurs twice, or a picture was not drawn.
@@ -56,7 +58,7 @@ def render_page(
     _check(sections, pictures)
     names = Names.of(runs)
     parts = [
-        ("summary", "Summary", _summary(sections, runs, browser), []),
+        ("summary", "Summary", _summary(sections, runs, browser, damaged), []),
         *(_section(n, section, names, command, pictures, formats or {}) for n, section in enumerate(sections, start=1)),
         (IMAGES, IMAGES_TITLE, render_browser(browser), []),
         ("runs", "Runs", render_runs(runs), []),
@@ -136,7 +138,10 @@ def _id(slug: str) -> str:
 
 
 def _summary(
-    sections: Sequence[Section], runs: Mapping[str, Sequence[CellResult]], browser: BrowserData | Absent
+    sections: Sequence[Section],
+    runs: Mapping[str, Sequence[CellResult]],
+    browser: BrowserData | Absent,
+    damaged: Sequence[str],
 ) -> Markup:
     summaries = {name: found for name, cells in runs.items() if (found := summarize(cells)) is not None}
     grids = [_grid(name if len(summaries) > 1 else "", summary) for name, summary in summaries.items()]
@@ -147,7 +152,9 @@ def _summary(
         for place, item in absent
     ]
     heading = f"{len(absent)} part{'' if len(absent) == 1 else 's'} of this report could not be made"
-    return join(*grids, _more(heading, entries) if absent else Markup())
+    left = "Left out because it could not be read"
+    bad = _more(left, [element("li", line) for line in damaged]) if damaged else Markup()
+    return join(*grids, bad, _more(heading, entries) if absent else Markup())
 
 
 def _grid(name: str, summary: Summary) -> Markup:

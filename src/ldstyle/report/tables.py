@@ -23,10 +23,11 @@ bytes. :mod:`ldstyle.report.formats` turns tables into Markdown, LaTeX and CSV.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ldstyle.benchmark.records import CellResult
-from ldstyle.report.items import Absent, Table
+from ldstyle.report.items import Absent, Item
 from ldstyle.report.tables_ablation import ablation_tables
 from ldstyle.report.tables_attention import attention_parts_table
 from ldstyle.report.tables_cells import PARTS, CellSet
@@ -39,6 +40,7 @@ from ldstyle.report.tables_settings import search_space_table, selected_tables
 
 __all__ = [
     "ablation_tables",
+    "attempt",
     "complexity_table",
     "dataset_table",
     "make_tables",
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 
-def make_tables(results: Sequence[CellResult]) -> list[Table | Absent]:
+def make_tables(results: Sequence[CellResult]) -> list[Item]:
     """Return every table that follows from the scores of a set of cells, the most asked for first.
 
     Args:
@@ -56,12 +58,28 @@ def make_tables(results: Sequence[CellResult]) -> list[Table | Absent]:
     cells = CellSet(results)
     if not cells.cells:
         return [Absent("summary-all", "All splits", "There is no run of a method. Start with `ldstyle bench run`.")]
-    made: list[Table | Absent | None] = [summary_table(cells, part=part) for part in PARTS]
+    makers: dict[str, Callable[[], Item | None]] = {}
+    makers |= {f"summary-{part}": partial(summary_table, cells, part=part) for part in PARTS}
     for split in cells.splits:
-        made += [split_table(cells, split, part=part) for part in PARTS]
-        made.append(label_paper_table(cells, split))
+        makers |= {f"split-{split}-{part}": partial(split_table, cells, split, part=part) for part in PARTS}
+        makers[f"split-{split}-labels"] = partial(label_paper_table, cells, split)
     for part in PARTS:
-        made += [baseline_table(cells, part=part), twin_table(cells, part=part)]
-    made += [oracle_table(cells), attention_parts_table(cells), localization_table(cells), attention_table(cells)]
-    made += [development_table(cells), cost_table(cells)]
-    return [table for table in made if table is not None]
+        makers[f"differences-{part}"] = partial(baseline_table, cells, part=part)
+        makers[f"twins-{part}"] = partial(twin_table, cells, part=part)
+    others = {"oracle-gap": oracle_table, "attention-parts": attention_parts_table, "localization": localization_table}
+    others["learned-attention"] = attention_table
+    makers |= {slug: partial(make, cells) for slug, make in others.items()}
+    makers |= {"development": partial(development_table, cells), "cost": partial(cost_table, cells)}
+    return [item for slug, make in makers.items() for item in attempt(slug, make)]
+
+
+def attempt(slug: str, make: Callable[[], Item | Sequence[Item] | None]) -> list[Item]:
+    """Make an item, or several; where a record holds something else than it must, say so instead."""
+    try:
+        made = make()
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, OSError) as error:
+        reason = f"A record holds something else than it must: {type(error).__name__}: {error}."
+        return [Absent(slug, slug, reason, damaged=True)]
+    if made is None:
+        return []
+    return list(made) if isinstance(made, Sequence) else [made]

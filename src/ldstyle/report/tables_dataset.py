@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from ldstyle.benchmark.records import CellResult
 from ldstyle.data.table1 import PAPER_TABLE_1, Statistics, count
 from ldstyle.report.items import Absent, Table, Value
 from ldstyle.report.order import split_rank
 from ldstyle.report.recorded_data import read_recorded
+from ldstyle.report.sources import data_of
 from ldstyle.report.tables_values import DASH, number
 
 SLUG = "dataset"
 TITLE = "Data sets"
 
 
-def dataset_table(results: Sequence[CellResult], *, root: Path | None = None) -> Table | Absent:
+def dataset_table(results: Sequence[CellResult]) -> Table | Absent:
     """Count what Table 1 counts, from the data folder that the runs name.
 
     Args:
         results: Cells of one set.
-        root: Data folder; by default the one in the records.
     """
     done = [cell for cell in results if cell.status == "done" and "place" in cell.record]
     if not done:
@@ -30,8 +29,7 @@ def dataset_table(results: Sequence[CellResult], *, root: Path | None = None) ->
     cell = max(sorted(done, key=lambda cell: cell.cell), key=lambda cell: len(cell.vocabulary))
     domains = _domains(results)
     try:
-        place = cell.record["place"]
-        tables = read_recorded(place, domains, vocabulary=cell.vocabulary, root=root, require_images=False)
+        tables = read_recorded(data_of(cell), domains, vocabulary=cell.vocabulary, require_images=False)
     except (OSError, ValueError) as error:
         return Absent(SLUG, TITLE, f"The data cannot be read here: {error}")
     counted = {table.domain: count(table) for table in tables}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ldstyle.benchmark.reading import DamagedFileError, reading
 from ldstyle.benchmark.records import CellResult
 from ldstyle.data.decode import decode, decode_mask
 from ldstyle.data.splits import split_domain
@@ -19,6 +20,7 @@ from ldstyle.data.tables import SceneTable
 from ldstyle.deploy.classifier import Classifier, load
 from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.recorded_data import read_recorded
+from ldstyle.report.sources import data_of
 from ldstyle.training.attention_file import ATTENTION, load_attention
 from ldstyle.training.model_file import DESCRIPTION, WEIGHTS
 from ldstyle.training.run_folder import CONFIG
@@ -42,18 +44,14 @@ def read_tables(runs: Runs, cell: CellResult | None = None) -> dict[str, SceneTa
     """
     runs.require_done()
     one = cell or runs.done[0]
-    place: Mapping[str, Any] = one.record.get("place") or {}
-    root = Path(place.get("root", ""))
     names = runs.domains if cell is None else (*cell.sources, cell.target)
     try:
-        if not place or not root.is_dir():
-            raise FileNotFoundError(f"there is no folder '{root}'")
+        place = data_of(one)
+        if not Path(place["root"]).is_dir():
+            raise FileNotFoundError(f"There is no folder '{place['root']}'. Add --data DIR.")
         tables = read_recorded(place, names, vocabulary=one.vocabulary)
     except (OSError, ValueError) as error:
-        raise UnavailableError(
-            f"The images the grid was run on are needed: {str(error).rstrip('.')}. Make the report where they are, or "
-            "run a cell anew."
-        ) from error
+        raise UnavailableError(f"The images the grid was run on are needed. {error}") from error
     return {table.domain: table for table in tables}
 
 
@@ -115,12 +113,12 @@ def attention_kind(cell: CellResult) -> str | None:
 
 def has_model(runs: Runs, cell: CellResult) -> bool:
     """Whether the files of a cell's model are there."""
-    return all((runs.folder / cell.cell / name).is_file() for name in (WEIGHTS, DESCRIPTION))
+    return all(runs.has(cell, name) for name in (WEIGHTS, DESCRIPTION))
 
 
 def has_attention(runs: Runs, cell: CellResult) -> bool:
     """Whether a cell's learned attention was kept with its model."""
-    return has_model(runs, cell) and (runs.folder / cell.cell / ATTENTION).is_file()
+    return has_model(runs, cell) and runs.has(cell, ATTENTION)
 
 
 def first_trained(runs: Runs, *preferences: Callable[[CellResult], bool]) -> CellResult | None:
@@ -141,11 +139,15 @@ def load_cell(runs: Runs, cell: CellResult) -> TrainedCell:
     """
     folder = runs.folder / cell.cell
     try:
-        classifier = load(folder)
+        with reading(folder / WEIGHTS, within=runs.folder):
+            classifier = load(folder)
         attention = None
-        if (folder / ATTENTION).is_file():
+        if runs.has(cell, ATTENTION):
             config = load_config(folder / CONFIG)
             attention = load_attention(folder, classifier.backbone, config, num_labels=len(classifier.vocabulary))
+    except DamagedFileError as error:
+        runs.damaged.append(error)
+        raise UnavailableError(f"The model of {cell.cell} cannot be read: {error}") from error
     except (OSError, ValueError) as error:
         raise UnavailableError(f"The model of {cell.cell} cannot be read: {error}") from error
     return TrainedCell(cell, classifier, attention)

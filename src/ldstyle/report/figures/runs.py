@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from ldstyle.benchmark.comparison import Results
 from ldstyle.benchmark.methods import TITLES
+from ldstyle.benchmark.reading import DamagedFileError, left_out, read_json_lines, reading
 from ldstyle.benchmark.records import CellResult
 from ldstyle.report.order import ORACLE, is_main, method_rank, split_rank
 from ldstyle.report.tables_cells import part_text
@@ -31,11 +31,13 @@ class Runs:
         folder: The results folder.
         results: Cells of it, all of one preset.
         part: Part of the target that is reported on: ``all``, or ``test`` as in the paper.
+        damaged: Files that could not be read; more are added as they are met.
     """
 
     folder: Path
     results: Sequence[CellResult]
     part: Literal["test", "all"] = "all"
+    damaged: list[DamagedFileError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         presets = sorted({result.preset for result in self.results})
@@ -103,17 +105,37 @@ class Runs:
         return f"{text} seed{'s' if counts[-1] > 1 else ''}"
 
     def history(self, cell: CellResult) -> list[dict[str, Any]]:
-        """Return the rows of a cell's ``metrics.jsonl``; none if it was not kept."""
-        try:
-            text = (self.folder / cell.cell / METRICS).read_text(encoding="utf-8")
-        except FileNotFoundError:
+        """Return the rows of a cell's ``metrics.jsonl``; none if it was not kept, and none that is damaged."""
+        path = self.folder / cell.cell / METRICS
+        if not path.exists():
             return []
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        rows: list[dict[str, Any]] = []
+        with left_out(self.damaged), reading(path, within=self.folder):
+            for row in read_json_lines(path, within=self.folder, damaged=self.damaged):
+                with left_out(self.damaged), reading(path, within=self.folder):
+                    rows.append(_checked(row))
+        return rows
+
+    def has(self, cell: CellResult, name: str) -> bool:
+        """Whether a file of a cell is there, and not by a link that leads out of the results folder."""
+        path = self.folder / cell.cell / name
+        return path.is_file() and path.resolve().is_relative_to(self.folder.resolve())
 
     def require_done(self) -> None:
         """Refuse a set of which nothing is done."""
         if not self.done:
             raise UnavailableError("No cell is done. Run `ldstyle bench run` and watch it by `ldstyle bench status`.")
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of metrics that has what figures show."""
+    for value in (row["epoch"], row["loss"], row["validation"]["map"]):
+        if value is not None and not isinstance(value, int | float):
+            raise TypeError(f"epoch, loss and mAP must be numbers; got {value!r}")
+    for table in (row.get("localization") or {}).values():
+        for name in ("pointing", "iou", "pointing_chance", "iou_chance"):
+            float(table["mean"][name] or 0)
+    return row
 
 
 def split_title(split: str, target: str) -> str:
