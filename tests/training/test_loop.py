@@ -54,7 +54,8 @@ def test_with_a_shut_gate_a_run_is_erm_bit_for_bit(method: str, scenes: Path, tm
     fit(tiny(scenes, tmp_path / "erm"))
     style: dict[str, object] = {"gate_prob": 0.0}
     if method == "ld-mixstyle":
-        style["attention"] = {"diversity_weight": 0.0}  # its gradient reaches the backbone whether or not a gate fires
+        # Its losses are there whether or not a gate fires, and the norm of all gradients together is clipped.
+        style["attention"] = {"diversity_weight": 0.0, "grounding": "none"}
     fit(tiny(scenes, tmp_path / "shut", method=method, style=style))
     assert same(weights(tmp_path / "erm"), weights(tmp_path / "shut"))
     for plain, shut in zip(metrics(tmp_path / "erm"), metrics(tmp_path / "shut"), strict=True):

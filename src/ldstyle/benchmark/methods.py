@@ -31,6 +31,12 @@ TITLES = {
     "ld-mixstyle-masks": "LD-MixStyle-Masks",
     "ld-efdmix-masks": "LD-EFDMix-Masks",
     "ld-csu-masks": "LD-CSU-Masks",
+    "ld-mixstyle-paper": "LD-MixStyle (bare)",
+    "ld-efdmix-paper": "LD-EFDMix (bare)",
+    "ld-csu-paper": "LD-CSU (bare)",
+    "ld-mixstyle-gc-paper": "LD-MixStyle-GC (bare)",
+    "ld-efdmix-gc-paper": "LD-EFDMix-GC (bare)",
+    "ld-csu-gc-paper": "LD-CSU-GC (bare)",
 }
 METHODS = tuple(TITLES)
 """All built-in methods: the paper's rows in its order, then what goes beyond them."""
