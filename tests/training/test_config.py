@@ -104,6 +104,7 @@ def test_the_variants_are_three_operators_times_four_attention_sources() -> None
             found[name] = (type(style.operator).__name__, type(style.attention).__name__)
     operators = {"mixstyle": "MixStyleConfig", "efdmix": "EFDMixConfig", "csu": "CSULiteConfig"}
     sources = {"": "LLAMConfig", "-gc": "GradCamConfig", "-probe": "ProbeConfig", "-masks": "MasksConfig"}
+    sources |= {f"{suffix}-paper": sources[suffix] for suffix in ("", "-gc")}
     assert found == {
         f"ld-{operator}{suffix}": (operators[operator], sources[suffix]) for operator in operators for suffix in sources
     }

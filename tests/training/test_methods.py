@@ -12,7 +12,6 @@ from ldstyle.training.settings import method_settings, methods
 
 from .runs import SOURCES, TARGET, metrics
 
-
 # The bare readings differ from these in switches of attention that have tests of their own; one stands for all.
 TRAINED = [name for name in methods() if not name.endswith("-paper") or name == "ld-efdmix-paper"]
 
