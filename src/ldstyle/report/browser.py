@@ -23,6 +23,7 @@ from ldstyle.data.decode import decode
 from ldstyle.data.tables import SceneTable
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.overlay import Explainer, heatmaps
+from ldstyle.report.advice import with_commands
 from ldstyle.report.items import Absent
 from ldstyle.report.order import BASELINE, ORACLE
 from ldstyle.report.recorded_data import read_recorded
@@ -144,7 +145,11 @@ def build_browser(
     """
     chosen = choose_cells(results)
     if not chosen:
-        return Absent(SLUG, TITLE, "No run is finished yet; `ldstyle bench run` goes on with those that are missing.")
+        return with_commands(
+            Absent(SLUG, TITLE, "No run is finished yet. `ldstyle bench run` resumes those that are missing."),
+            folder,
+            results,
+        )
     notes: list[str] = []
     bad: list[DamagedFileError] = [] if damaged is None else damaged
     targets = [_target(folder, cells, group=group, images=images, notes=notes, damaged=bad) for cells in chosen]

@@ -18,6 +18,7 @@ from pathlib import Path
 from ldstyle.benchmark.reading import DamagedFileError
 from ldstyle.benchmark.records import CellResult, read_results
 from ldstyle.data.vocabulary import did_you_mean
+from ldstyle.report.advice import with_commands
 from ldstyle.report.browser import build_browser, join_browsers
 from ldstyle.report.figures import FIGURES, make_figure
 from ldstyle.report.figures.runs import Runs
@@ -208,7 +209,8 @@ def _items(
     def named(items: Sequence[Item]) -> Iterator[tuple[str, Item | None]]:
         for item in items:
             slug = prefix + _file_name(item.slug)
-            yield slug, replace(item, slug=slug) if wanted(item.slug) else None
+            advised = with_commands(item, grid.folder, grid.cells) if isinstance(item, Absent) else item
+            yield slug, replace(advised, slug=slug) if wanted(item.slug) else None
 
     cells, runs = grid.cells, Runs(grid.folder, grid.cells, damaged=grid.damaged)
     progress(f"{grid.name}: tables")
