@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
 def imported_modules(path: Path) -> set[str]:
     """Return every module of this package a file imports, at its top or inside a function."""
     modules = set()
@@ -76,14 +78,12 @@ def test_every_part_has_a_rank():
     assert {part_of(path) for path in FILES} - ENTRANCES <= RANKS.keys()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_modules_import_only_to_their_left(path):
-    own = part_of(path)
-    if own in ENTRANCES:
-        return
-    for part in imported_parts(path):
-        assert part in RANKS, f"{own} imports `ldstyle.{part}`; import from the part that defines it"
-        assert part == own or RANKS[part] < RANKS[own], f"{own} must not import {part}"
+def test_modules_import_only_to_their_left():
+    for path in FILES:
+        own = part_of(path)
+        for part in imported_parts(path) if own not in ENTRANCES else ():
+            assert part in RANKS, f"{path} imports `ldstyle.{part}`; import from the part that defines it"
+            assert part == own or RANKS[part] < RANKS[own], f"{path}: {own} must not import {part}"
 
 
 def test_the_mathematics_knows_the_nouns_and_nothing_else():
@@ -121,13 +121,15 @@ with contextlib.redirect_stdout(io.StringIO()) as shown:
 quick = loaded()
 import ldstyle
 ldstyle.attach, ldstyle.functional.objective
-print(json.dumps({"codes": codes, "shown": shown.getvalue(), "quick": quick, "package": loaded()}))
+package = loaded()
+import ldstyle.metrics, ldstyle.report.figures
+print(json.dumps({"codes": codes, "shown": shown.getvalue(), "quick": quick, "package": package, "late": loaded()}))
 """
 
 
 @pytest.fixture(scope="module")
 def fresh():
-    """What a new interpreter has loaded after ``--version`` and ``--help``, and then after the package's names."""
+    """What a new interpreter has loaded after ``--version`` and ``--help``, then after more of the package."""
     done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
@@ -142,6 +144,10 @@ def test_version_and_help_load_neither_torch_nor_numpy(fresh):
 def test_the_names_of_the_package_load_torch_and_numpy_only(fresh):
     assert {"torch", "numpy", "ldstyle"} <= set(fresh["package"])
     assert set(fresh["package"]).isdisjoint({*HEAVY} - {*fresh["quick"]})
+
+
+def test_metrics_and_figures_load_neither_torchmetrics_nor_matplotlib(fresh):
+    assert set(fresh["late"]).isdisjoint({"matplotlib", "sklearn", "timm", "torchmetrics"})
 
 
 def test_every_public_name_is_there_and_no_other():
