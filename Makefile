@@ -39,6 +39,9 @@ types: $(STAMP)
 	@echo "==> types"
 	@$(BIN)/mypy
 
+# worksteal gives each worker one contiguous half of the tests and later a piece off the other's end, so fixtures of a
+# module or folder are built once but for the few modules that such a cut divides; loadfile would alternate between
+# files and train the runs that a folder shares in both workers.
 unit: $(STAMP)
 	@echo "==> tests"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
