@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 
 import pytest
 
 from ldstyle.cli import main
 from ldstyle.cli.outputs import RECORD
 from ldstyle.report.build import PAGE, build_report, find_grids
+
+from .conftest import Grid
 
 
 def filled(grid):
@@ -25,14 +29,22 @@ def results(make_grid):
     return filled(make_grid("results"))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A whole report made by the command: its results and its folder, and what was printed on either stream."""
+    folder = tmp_path_factory.mktemp("made")
+    results, out = filled(Grid(folder / "results")), folder / "report"
+    with redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
+        assert main(["report", str(results), "--out", str(out)]) == 0
+    return results, out, output.getvalue(), errors.getvalue()
+
+
 def files_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_records_alone_give_tables_figures_and_a_page_and_the_rest_is_named(results, tmp_path, capsys):
-    out = tmp_path / "report"
-    assert main(["report", str(results), "--out", str(out)]) == 0
-    shown = capsys.readouterr()
+def test_records_alone_give_tables_figures_and_a_page_and_the_rest_is_named(made):
+    _, out, output, errors = made
     page = (out / PAGE).read_text(encoding="utf-8")
     for slug in ("summary-test", "split-s1-test", "differences-test", "cost", "search-space"):
         assert (out / "tables" / f"{slug}.tex").read_text(encoding="utf-8").count(r"\begin{table}") == 1
@@ -40,32 +52,30 @@ def test_records_alone_give_tables_figures_and_a_page_and_the_rest_is_named(resu
     for slug in ("label-ap", "differences", "cost-accuracy"):
         assert json.loads((out / "figures" / f"{slug}.json").read_text(encoding="utf-8"))
         assert (out / "figures" / f"{slug}.png").stat().st_size > 5000
-    assert "| ERM" in shown.out
-    assert f"Open {(out / PAGE).resolve().as_uri()}" in shown.out
+    assert "| ERM" in output
+    assert f"Open {(out / PAGE).resolve().as_uri()}" in output
     for slug in ("class-samples", "attention"):
-        assert f"not made: {slug}: " in shown.err
+        assert f"not made: {slug}: " in errors
         assert not (out / "figures" / f"{slug}.png").exists()
 
 
-def test_what_nobody_asked_for_is_not_missed_on_the_page(results, tmp_path, capsys):
-    out = tmp_path / "report"
-    assert main(["report", str(results), "--out", str(out)]) == 0
+def test_what_nobody_asked_for_is_not_missed_on_the_page(made, tmp_path, capsys):
+    results, out, _, errors = made
     page = (out / PAGE).read_text(encoding="utf-8")
     assert "Ablations" not in page
     assert "sensitivity" not in page
-    assert "not made: ablation" not in capsys.readouterr().err
-    assert main(["report", str(results), "--out", str(out), "--only", "ablation", "sensitivity"]) == 0
+    assert "not made: ablation" not in errors
+    assert main(["report", str(results), "--out", str(tmp_path), "--only", "ablation", "sensitivity"]) == 0
     shown = capsys.readouterr().err
     assert "not made: ablation: " in shown
     assert "not made: sensitivity: " in shown
 
 
-def test_the_same_records_give_the_same_bytes(results, tmp_path):
-    out = tmp_path / "report"
-    build_report([results], out)
+def test_the_same_records_give_the_same_bytes(made):
+    results, out, _, _ = made
     first = files_of(out)
     shutil.rmtree(out)
-    build_report([results], out)
+    assert main(["report", str(results), "--out", str(out)]) == 0
     assert files_of(out) == first
 
 
@@ -86,7 +96,10 @@ def test_one_item_is_made_again_by_its_slug(results, tmp_path, capsys):
 
 
 def test_several_grids_stand_side_by_side(make_grid, tmp_path):
-    folders = [filled(make_grid("north")), filled(make_grid("south"))]
+    grids = [make_grid("north"), make_grid("south")]
+    for grid in grids:
+        grid.fill(["erm", "ld-efdmix"], splits=("s1",), seeds=1)
+    folders = [grid.folder for grid in grids]
     report = build_report(folders, tmp_path / "report")
     assert [grid.name for grid in find_grids(folders)] == ["north", "south"]
     assert [table.slug for table in report.summaries] == ["north-summary-all", "south-summary-all"]
