@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,16 @@ from ldstyle.training.attention_file import ATTENTION, load_attention
 from ldstyle.training.attention_maps import localize_attention
 from ldstyle.training.loop import fit
 from ldstyle.training.model_file import load_model
+from ldstyle.training.record import read_record
 from ldstyle.training.settings import load_config
 from ldstyle.training.sources import open_sources
 
 from .runs import tiny
 
 
-def test_a_run_keeps_the_attention_of_its_selected_epoch(scenes: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    record = fit(tiny(scenes, folder, method="ld-efdmix", optimizer={"epochs": 3, "head_lr": 0.05}))
+def test_a_run_keeps_the_attention_of_its_selected_epoch(trained: Callable[..., Path]) -> None:
+    folder = trained("ld-efdmix", optimizer={"epochs": 3, "head_lr": 0.05})
+    record = read_record(folder)
     config, model = load_config(folder / "config.yaml"), load_model(folder)
     net = load_attention(folder, model.backbone, config, num_labels=len(model.vocabulary))
     data = open_sources(config.data, seed=config.seed)
@@ -31,12 +34,11 @@ def test_a_run_keeps_the_attention_of_its_selected_epoch(scenes: Path, tmp_path:
 
 
 @pytest.mark.parametrize("method", ["erm", "ld-efdmix-gc"])
-def test_methods_without_learned_attention_keep_none(method: str, scenes: Path, tmp_path: Path) -> None:
-    config = tiny(scenes, tmp_path / "run", method=method, optimizer={"epochs": 1, "steps_per_epoch": 1})
-    fit(config)
-    model = load_model(tmp_path / "run")
+def test_methods_without_learned_attention_keep_none(method: str, trained: Callable[..., Path]) -> None:
+    folder = trained(method) if method == "erm" else trained(method, optimizer={"epochs": 3, "head_lr": 0.05})
+    config, model = load_config(folder / "config.yaml"), load_model(folder)
     with pytest.raises(FileNotFoundError, match=r"no learned attention .*only finished runs that learn it"):
-        load_attention(tmp_path / "run", model.backbone, config, num_labels=len(model.vocabulary))
+        load_attention(folder, model.backbone, config, num_labels=len(model.vocabulary))
 
 
 def test_averaged_weights_have_no_attention_of_their_own(scenes: Path, tmp_path: Path) -> None:
@@ -46,12 +48,11 @@ def test_averaged_weights_have_no_attention_of_their_own(scenes: Path, tmp_path:
     assert not (tmp_path / "run" / ATTENTION).exists()
 
 
-def test_a_file_that_is_not_this_runs_is_refused(scenes: Path, tmp_path: Path) -> None:
-    config = tiny(scenes, tmp_path / "run", method="ld-csu", optimizer={"epochs": 1, "steps_per_epoch": 1})
-    fit(config)
-    model = load_model(tmp_path / "run")
+def test_a_file_that_is_not_this_runs_is_refused(trained: Callable[..., Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(trained("ld-csu"), tmp_path / "run"))
+    config = load_config(folder / "config.yaml")
     with pytest.raises(ValueError, match="must hold the attention of this run"):
-        load_attention(tmp_path / "run", model.backbone, config, num_labels=2)
-    (tmp_path / "run" / ATTENTION).write_bytes(b"x")
+        load_attention(folder, load_model(folder).backbone, config, num_labels=2)
+    (folder / ATTENTION).write_bytes(b"x")
     with pytest.raises(ValueError, match="must hold the attention of this run"):
-        load_attention(tmp_path / "run", load_model(tmp_path / "run").backbone, config, num_labels=6)
+        load_attention(folder, load_model(folder).backbone, config, num_labels=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +17,7 @@ from ldstyle.training.backbones import create_network
 from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.config import RunConfig
 from ldstyle.training.loop import fit
+from ldstyle.training.record import read_record
 from ldstyle.training.sources import SourceData
 
 from .runs import metrics, tiny
@@ -114,7 +116,9 @@ def test_maps_that_are_points_or_flat_beyond_the_warm_up_are_warned_of_once() ->
     assert attention_caveat([{"epoch": 1, "pathway": None}]) is None
 
 
-def test_a_record_holds_strength_and_effective_locations_by_epoch(scenes: Path, tmp_path: Path) -> None:
+def test_a_record_holds_strength_and_effective_locations_by_epoch(
+    trained: Callable[..., Path], scenes: Path, tmp_path: Path
+) -> None:
     usual = tiny(scenes, tmp_path / "usual", method="ld-efdmix", style={"warmup_epochs": 1, "gate_prob": 1.0})
     record = fit(usual)
     assert record.strength is not None
@@ -127,6 +131,6 @@ def test_a_record_holds_strength_and_effective_locations_by_epoch(scenes: Path, 
     assert [row["strength"] for row in metrics(tmp_path / "usual")] == [
         {point: values[epoch] for point, values in record.strength.items()} for epoch in range(record.epochs_run)
     ]
-    plain = fit(tiny(scenes, tmp_path / "plain", method="erm"))
+    plain = read_record(trained("erm"))
     assert plain.strength is None
     assert plain.locations is None

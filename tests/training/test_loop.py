@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from ldstyle.training.evaluate import evaluate
 from ldstyle.training.interruption import Interrupted
 from ldstyle.training.loop import fit, set_learning_rates
 from ldstyle.training.model_file import load_model
-from ldstyle.training.record import RunRecord
+from ldstyle.training.record import RunRecord, read_record
 from ldstyle.training.settings import load_config
 
 from .runs import SOURCES, TARGET, at, metrics, same, tiny, weights
@@ -42,23 +42,25 @@ def kept(record: RunRecord) -> dict[str, object]:
 
 def test_erm_overfits_sixteen_images(tmp_path: Path) -> None:
     scenes = write_scenes(tmp_path / "scenes", per_domain=10, size=48, workers=1)
-    optimizer = {"backbone_lr": 5e-3, "head_lr": 5e-3, "batch_size": 16, "epochs": 3, "steps_per_epoch": 25}
-    fit(tiny(scenes, tmp_path / "run", optimizer=optimizer))
+    optimizer = {"backbone_lr": 1e-2, "head_lr": 1e-2, "batch_size": 16, "epochs": 3, "steps_per_epoch": 14}
+    fit(tiny(scenes, tmp_path / "run", optimizer=optimizer, data={"size": 32}))
     first, _, last = metrics(tmp_path / "run")
     assert first["loss"] > 0.2
     assert last["loss"] < 0.05
 
 
 @pytest.mark.parametrize("method", ["efdmix", "ld-mixstyle", "ld-efdmix-gc"])
-def test_with_a_shut_gate_a_run_is_erm_bit_for_bit(method: str, scenes: Path, tmp_path: Path) -> None:
-    fit(tiny(scenes, tmp_path / "erm"))
+def test_with_a_shut_gate_a_run_is_erm_bit_for_bit(
+    method: str, trained: Callable[..., Path], scenes: Path, tmp_path: Path
+) -> None:
+    erm = trained("erm")
     style: dict[str, object] = {"gate_prob": 0.0}
     if method == "ld-mixstyle":
         # Its losses are there whether or not a gate fires, and the norm of all gradients together is clipped.
         style["attention"] = {"diversity_weight": 0.0, "grounding": "none"}
     fit(tiny(scenes, tmp_path / "shut", method=method, style=style))
-    assert same(weights(tmp_path / "erm"), weights(tmp_path / "shut"))
-    for plain, shut in zip(metrics(tmp_path / "erm"), metrics(tmp_path / "shut"), strict=True):
+    assert same(weights(erm), weights(tmp_path / "shut"))
+    for plain, shut in zip(metrics(erm), metrics(tmp_path / "shut"), strict=True):
         assert {name: shut[name] for name in ("loss", "grad_norm", "validation")} == {
             name: plain[name] for name in ("loss", "grad_norm", "validation")
         }
@@ -189,11 +191,12 @@ def test_a_label_without_training_data_is_named_takes_no_part_and_is_predicted_a
     assert (stored[f"all/{TARGET}/labels"][:, 5] == 1).any()  # the target has ships; the model cannot tell
 
 
-def test_predictions_thresholds_and_scores_agree(scenes: Path, tmp_path: Path) -> None:
+def test_predictions_thresholds_and_scores_agree(trained: Callable[..., Path]) -> None:
     from sklearn.metrics import average_precision_score
 
-    record = fit(tiny(scenes, tmp_path / "run"))
-    with safe_open(tmp_path / "run" / "predictions.safetensors", "pt") as file:
+    run = trained("erm")
+    record = read_record(run)
+    with safe_open(run / "predictions.safetensors", "pt") as file:
         keys = json.loads(file.metadata()["keys"])
         stored = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118 - not a dict
     for part, scored in (("validation", "validation"), ("test", "source_test")):
@@ -205,18 +208,18 @@ def test_predictions_thresholds_and_scores_agree(scenes: Path, tmp_path: Path) -
             means.append(np.mean(ap))
             assert record.scores[scored]["per_domain"][domain] == pytest.approx(means[-1], abs=1e-6)
         assert record.scores[scored]["map"] == pytest.approx(np.mean(means), abs=1e-6)
-    extra = load_model(tmp_path / "run").extra  # what new images are later compared with
+    extra = load_model(run).extra  # what new images are later compared with
     pooled = np.concatenate([stored[f"validation/{domain}/labels"] for domain in SOURCES])
     assert extra["label/prevalence"].tolist() == pytest.approx((pooled == 1).mean(axis=0).tolist())
     assert extra["style/count"].tolist() == [3, 3]
-    selected = metrics(tmp_path / "run")[record.selected_epoch - 1]
+    selected = metrics(run)[record.selected_epoch - 1]
     assert selected["validation"]["map"] == pytest.approx(record.scores["validation"]["map"])
 
 
 @pytest.mark.parametrize("method", ["ld-efdmix", "ld-efdmix-gc"])
-def test_localization_of_the_attention_in_use_is_logged(method: str, scenes: Path, tmp_path: Path) -> None:
-    record = fit(tiny(scenes, tmp_path / "run", method=method, optimizer={"epochs": 3}))
-    rows = metrics(tmp_path / "run")
+def test_localization_of_the_attention_in_use_is_logged(method: str, trained: Callable[..., Path]) -> None:
+    run = trained(method, optimizer={"epochs": 3, "head_lr": 0.05})
+    record, rows = read_record(run), metrics(run)
     if method == "ld-efdmix":
         assert set(rows[0]["localization"]) == {"layer1", "layer2"}
         table = rows[0]["localization"]["layer1"]

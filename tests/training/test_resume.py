@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -83,16 +83,16 @@ def test_a_run_killed_twice_ends_bit_for_bit_as_an_uninterrupted_one(
     assert_equal_runs(tmp_path / "whole", tmp_path / "killed")
 
 
-def test_a_damaged_last_checkpoint_costs_time_and_nothing_else(scenes: Path, tmp_path: Path) -> None:
-    config = tiny(scenes, tmp_path / "whole", method="ld-csu")
-    fit(config)
+def test_a_damaged_last_checkpoint_costs_time_and_nothing_else(
+    trained: Callable[..., Path], scenes: Path, tmp_path: Path
+) -> None:
     stopped = tiny(scenes, tmp_path / "stopped", method="ld-csu", checkpoint_minutes=0.0)
     kill_after(stopped, 4)
     path = tmp_path / "stopped" / "last.ckpt"
     if path.exists():  # else it was killed between the two renames
         path.write_bytes(path.read_bytes()[:-100])
     fit(stopped)
-    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+    assert_equal_runs(trained("ld-csu"), tmp_path / "stopped")
 
 
 def test_ctrl_c_finishes_the_step_saves_and_dropout_goes_on_where_it_was(
