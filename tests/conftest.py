@@ -115,7 +115,7 @@ def make_image() -> Callable[..., None]:
     return write_image
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real imagery; the test is skipped without it."""
     if not os.environ.get("LDSTYLE_DATA"):

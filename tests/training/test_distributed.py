@@ -77,7 +77,8 @@ def batches_of(rank: int) -> list[tuple[Tensor, StyleContext]]:
 def gradients(net: StyledNet, images: Tensor, context: StyleContext) -> dict[str, Tensor]:
     net.zero_grad()
     output = net.train()(images, context)
-    loss = ldstyle.functional.objective(output, context.present, diversity_weight=StyledLoss(net).diversity_weight)
+    weights = {name: getattr(StyledLoss(net), name) for name in ("diversity_weight", "grounding_weight")}
+    loss = ldstyle.functional.objective(output, context.present, **weights)
     loss.backward()
     return {name: value.grad for name, value in net.named_parameters() if value.grad is not None}
 

@@ -30,7 +30,10 @@ def page_faults(mode: str) -> int:
 
 
 def test_large_tensors_reuse_the_pages_of_freed_ones() -> None:
+    # The system places the heap at random, and one that cannot grow has no pages to reuse: seen once in many runs.
     kept = page_faults("keep")
+    if kept >= 100:
+        kept = page_faults("keep")
     assert kept < 100, kept
     assert page_faults("default") > 10 * kept
 

@@ -123,15 +123,15 @@ def attention_cross_entropy(logits: Tensor, target: Tensor, keep: Tensor, *, tem
         temperature: Sharpness τ > 0 of Eq. 4.
 
     Returns:
-        Scalar, divided by log HW so that a uniform map scores one at every resolution; 0 where nothing is kept.
+        Scalar: the mean over all B·L entries, 0 for those that are not kept, so that equal parts of a batch average to
+        the whole; divided by log HW, so that a uniform map scores one at every resolution.
     """
     batch, labels, height, width = check_maps(logits, name="logits")
     check_shape(target, tuple(logits.shape), name="target", meaning="that of `logits`")
     check_shape(keep, (batch, labels), name="keep", meaning="(B, L)")
     scores = (at_least_single(logits) * temperature).flatten(2).log_softmax(dim=-1)  # (B, L, HW)
     entropy = -(target.to(scores.dtype).flatten(2) * scores).sum(dim=-1)  # (B, L)
-    total = torch.where(keep, entropy, 0.0).sum() / keep.sum().clamp(min=1)
-    return total / math.log(max(height * width, 2))
+    return torch.where(keep, entropy, 0.0).mean() / math.log(max(height * width, 2))
 
 
 def pooled_logits(logits: Tensor, *, temperature: float) -> Tensor:

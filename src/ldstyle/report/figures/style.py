@@ -119,6 +119,7 @@ class Look:
 
 _OPERATORS = {"mixstyle": (BLUE, "s"), "efdmix": (VERMILLION, "^"), "csu": (GREEN, "D")}
 _SOURCES = {"": ("-", "full"), "gc": ("--", "left"), "probe": ("-.", "right"), "masks": ((0, (1, 1)), "bottom")}
+_BARE = {"s": "H", "^": "v", "D": "d"}
 _OTHERS = {
     "erm": Look(BLACK, "o"),
     "swad": Look(PURPLE, "P", "-."),
@@ -156,7 +157,7 @@ def _known(method: str) -> Look | None:
         return None if look is None else replace(look, line=(0, (6, 1, 1, 1, 1, 1)), fill="top")
     if method.endswith("-paper"):
         look = _known(method.removesuffix("-paper"))
-        return None if look is None else replace(look, line=(0, (3, 1, 1, 1)), fill="none")
+        return None if look is None else replace(look, line=(0, (3, 1, 1, 1)), marker=_BARE[look.marker])
     if method in _OTHERS:
         return _OTHERS[method]
     if method in _OPERATORS:
