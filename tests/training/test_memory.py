@@ -15,8 +15,8 @@ def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(2 ** 24)  # 64 MB
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-for _ in range(3):
-    faults()  # the heap finds its size
+for _ in range(30):
+    faults()  # the heap finds its size: small allocations cut up to seven of the first freed tensors
 print(max(faults() for _ in range(5)))
 """
 
@@ -30,10 +30,7 @@ def page_faults(mode: str) -> int:
 
 
 def test_large_tensors_reuse_the_pages_of_freed_ones() -> None:
-    # The system places the heap at random, and one that cannot grow has no pages to reuse: seen once in many runs.
     kept = page_faults("keep")
-    if kept >= 100:
-        kept = page_faults("keep")
     assert kept < 100, kept
     assert page_faults("default") > 10 * kept
 
