@@ -92,6 +92,7 @@ def test_its_command_lines_are_understood(text, capsys, monkeypatch, tmp_path):
         parse_args(*arguments, **options)
         raise ParsedError
 
+    (tmp_path / "studies").symlink_to(ROOT / "studies")  # commands are given from the project's root
     monkeypatch.chdir(tmp_path)
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
