@@ -27,10 +27,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from ldstyle.data.augment import Augmentation
-from ldstyle.data.pool import Pool
-from ldstyle.data.sampler import BatchSampler
-from ldstyle.data.tables import PAPER_VOCABULARY, SceneTable
+from ldstyle.data.domains.scene_table import PAPER_VOCABULARY, SceneTable
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.pool import Pool
+from ldstyle.data.loading.sampler import BatchSampler
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 32

@@ -19,13 +19,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ldstyle.benchmark.cells import Cell, make_cells, make_splits
-from ldstyle.benchmark.local import LocalExecutor
-from ldstyle.benchmark.methods import load_methods
-from ldstyle.benchmark.places import Place, find_place, prepare_place
-from ldstyle.benchmark.presets import load_preset
-from ldstyle.benchmark.records import read_results
-from ldstyle.benchmark.runner import run_cells
+from ldstyle.benchmark.execution.local import LocalExecutor
+from ldstyle.benchmark.execution.runner import run_cells
+from ldstyle.benchmark.grid.cells import Cell, make_cells, make_splits
+from ldstyle.benchmark.grid.imagery import Place, find_place, prepare_place
+from ldstyle.benchmark.grid.methods import load_methods
+from ldstyle.benchmark.grid.presets import load_preset
+from ldstyle.benchmark.results.records import read_results
 from ldstyle.data.synthetic import DOMAINS
 
 METHODS = ("erm", "ld-efdmix-gc")

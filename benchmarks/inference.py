@@ -36,12 +36,12 @@ from ldstyle.deploy.classifier import load
 from ldstyle.deploy.export import export_model
 from ldstyle.deploy.files import predict_files
 from ldstyle.deploy.listing import list_images
-from ldstyle.deploy.scene_map import MapOptions, map_scene
-from ldstyle.deploy.tables import render, write_table
-from ldstyle.training.backbones import build_backbone, preprocessing
-from ldstyle.training.config import BackboneConfig
-from ldstyle.training.model_file import load_model, save_model
-from ldstyle.training.settings import config_from, method_settings, methods
+from ldstyle.deploy.prediction_table import render, write_table
+from ldstyle.deploy.scene.mapping import MapOptions, map_scene
+from ldstyle.runs.backbone import build_backbone, preprocessing
+from ldstyle.runs.config import BackboneConfig
+from ldstyle.runs.model_file import load_model, save_model
+from ldstyle.runs.settings import config_from, method_settings, methods
 
 LABELS = ("building", "car", "tree", "water", "pavement", "ship")
 PARTS = ("exported", "onnx", "predict", "map")

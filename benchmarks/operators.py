@@ -34,6 +34,7 @@ from ldstyle.config import (
     StyleConfig,
     background_share,
 )
+from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.functional import (
     blend_weights,
     effective_lambda,
@@ -41,11 +42,10 @@ from ldstyle.functional import (
     objective,
     unit_mass,
 )
+from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Mixing, StyleDraws
-from ldstyle.nn.gradcam_bank import CachedMaps
 from ldstyle.nn.label_decoupled import Batch, LabelDecoupledStyle, Region
-from ldstyle.nouns import StyleContext
-from ldstyle.training.memory import keep_freed_memory
+from ldstyle.types import StyleContext
 
 LABELS = 6
 TOP_RATIO = 0.34

@@ -25,14 +25,14 @@ import torch.nn.functional as F
 from torch import nn
 
 import ldstyle.training.loop as loop
-from ldstyle.data.augment import Augmentation
-from ldstyle.data.sampler import BatchSampler
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.sampler import BatchSampler
 from ldstyle.data.synthetic import write_scenes
+from ldstyle.progress import Display
+from ldstyle.runs.backbone import backbone_parameters, build_backbone, head_parameters, preprocessing
+from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig
+from ldstyle.runs.sources import SourceData, open_sources
 from ldstyle.seeding import Streams
-from ldstyle.training.backbones import backbone_parameters, build_backbone, head_parameters, preprocessing
-from ldstyle.training.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig
-from ldstyle.training.progress import Display
-from ldstyle.training.sources import SourceData, open_sources
 
 
 def plain_epochs(config: RunConfig, data: SourceData) -> Callable[[], None]:

@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 import ldstyle
-from ldstyle.data.catalog import read_domains
+from ldstyle.data.domains.discovery import read_domains
+from ldstyle.evaluation.evaluate import evaluate
 from ldstyle.training import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, fit
-from ldstyle.training.evaluate import evaluate
 
 LABELS = ("roof", "tree")
 COLOURS = np.array([[0.7, 0.3, 0.2], [0.2, 0.5, 0.2]])

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from ldstyle.data import colour
+from ldstyle.data.loading import colour
 
 FORWARD, BACKWARD = "cuda:0", "meta"
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)

@@ -98,9 +98,7 @@ def test_data_and_networks_do_not_know_each_other():
 
 
 def test_a_misplaced_import_is_found(tmp_path):
-    source = (
-        "import os\nfrom ldstyle import nn\ndef f():\n    from ldstyle.data.pool import Pool\n    import ldstyle.cli\n"
-    )
+    source = "import os\nfrom ldstyle import nn\ndef f():\n    from ldstyle.data.loading.pool import Pool\n    import ldstyle.cli\n"
     (tmp_path / "module.py").write_text(source)
     assert imported_parts(tmp_path / "module.py") == {"nn", "data", "cli"}
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.benchmark.grids import cell, record
+from tests.conftest import write_image
+from tests.deploy.models import write_model
 
-from ldstyle.benchmark.records import append_record
+from ldstyle.benchmark.results.records import append_record
 from ldstyle.cli import COMMANDS, main
-
-from .benchmark.grids import cell, record
-from .conftest import write_image
-from .deploy.models import write_model
 
 ROOT = Path(__file__).parent.parent
 TEXTS = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]

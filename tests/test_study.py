@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ldstyle.benchmark.records import read_results
+from ldstyle.benchmark.results.records import read_results
 from ldstyle.cli import main
 
 ROOT = Path(__file__).parent.parent

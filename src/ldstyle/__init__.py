@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from ldstyle.deploy.classifier import load
     from ldstyle.nn import InsertionPoint, StyledNet, attach, insertion_points
-    from ldstyle.nouns import Moments, StyleContext, StyledOutput
+    from ldstyle.types import Moments, StyleContext, StyledOutput
 
 __all__ = [
     "CSUConfig",

@@ -10,11 +10,11 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from ldstyle.benchmark.cells import Cell, Split, take_shard
-from ldstyle.benchmark.local import LocalExecutor
-from ldstyle.benchmark.places import Place
-from ldstyle.benchmark.runner import run_cells
-from ldstyle.benchmark.work import Job, Outcome
+from ldstyle.benchmark.execution.cell_run import Job, Outcome
+from ldstyle.benchmark.execution.local import LocalExecutor
+from ldstyle.benchmark.execution.runner import run_cells
+from ldstyle.benchmark.grid.cells import Cell, Split, take_shard
+from ldstyle.benchmark.grid.imagery import Place
 
 SPLIT = Split("s1", ("meadow", "harbour"), "city")
 PLACE = Place(root="/nowhere", cache_dir="/nowhere")
@@ -72,7 +72,7 @@ def misbehave(job: Job) -> Outcome:
 
 
 def _dawdle(job: Job) -> Outcome:
-    from ldstyle.training.interruption import Interruption
+    from ldstyle.runs.interruption import Interruption
 
     with Interruption() as interruption:
         Path(job.results, f"{job.cell.slug}.ready").write_text(str(os.getppid()))

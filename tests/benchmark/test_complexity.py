@@ -8,7 +8,7 @@ from torch import nn
 
 from ldstyle.benchmark.complexity import FAMILIES, TITLES, count_macs, measure_families, measure_throughput
 from ldstyle.benchmark.paper import TABLE_9
-from ldstyle.training.backbones import create_network
+from ldstyle.runs.backbone import create_network
 
 
 def test_parameters_and_operations_of_the_paper():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ldstyle.benchmark.methods import PAPER_METHODS
+from ldstyle.benchmark.grid.methods import PAPER_METHODS
 from ldstyle.benchmark.paper import TABLE_1, TABLE_3, TABLE_7, TABLE_8, TABLE_9, TABLES_BY_TARGET, TILES
-from ldstyle.data.tables import PAPER_VOCABULARY
+from ldstyle.data.domains.scene_table import PAPER_VOCABULARY
 
 ROUNDING = 0.05 + 1e-9
 

@@ -12,7 +12,7 @@ from PIL import Image
 from tests.training.runs import SOURCES, TARGET, tiny
 
 from ldstyle.cli import main
-from ldstyle.training.evaluate import evaluate
+from ldstyle.evaluation.evaluate import evaluate
 from ldstyle.training.loop import fit
 
 

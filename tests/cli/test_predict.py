@@ -13,7 +13,7 @@ from tests.deploy.models import SIZE, VOCABULARY, direct_probabilities, float32_
 
 from ldstyle.cli import main
 from ldstyle.deploy.classifier import load
-from ldstyle.training.style_statistics import source_style_statistics
+from ldstyle.evaluation.style_statistics import source_style_statistics
 
 
 @pytest.fixture

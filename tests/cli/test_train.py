@@ -16,8 +16,8 @@ import yaml
 import ldstyle
 from ldstyle.cli import main
 from ldstyle.cli.train import parse
-from ldstyle.training.model_file import load_model
-from ldstyle.training.settings import config_from
+from ldstyle.runs.model_file import load_model
+from ldstyle.runs.settings import config_from
 
 NEEDED = ["--data.root", "r", "--data.sources", "a,b", "--out", "o"]
 

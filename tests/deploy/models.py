@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ldstyle.training.backbones import Preprocessing, build_backbone
-from ldstyle.training.config import BackboneConfig
-from ldstyle.training.model_file import save_model
+from ldstyle.runs.backbone import Preprocessing, build_backbone
+from ldstyle.runs.config import BackboneConfig
+from ldstyle.runs.model_file import save_model
 
 VOCABULARY = ("building", "tree", "water")
 SIZE = 32

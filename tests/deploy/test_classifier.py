@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.deploy.models import (
+    ROUNDED,
+    SIZE,
+    VOCABULARY,
+    direct_probabilities,
+    float32_error,
+    pixels,
+    write_images,
+    write_model,
+)
 
 import ldstyle
 from ldstyle.deploy.classifier import Classifier, load
-
-from .models import ROUNDED, SIZE, VOCABULARY, direct_probabilities, float32_error, pixels, write_images, write_model
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import safetensors
 import torch
+from tests.deploy.models import SIZE, VOCABULARY, direct_probabilities, float32_error, pixels, write_images, write_model
 
 from ldstyle.deploy import export
 from ldstyle.deploy.export import DESCRIPTION, NEVER, check_equal, describe, export_model
-from ldstyle.training.model_file import load_model
-
-from .models import SIZE, VOCABULARY, direct_probabilities, float32_error, pixels, write_images, write_model
+from ldstyle.runs.model_file import load_model
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.deploy.models import ROUNDED, SIZE, direct_probabilities, pixels, write_images, write_model
 
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.files import predict_files
-from ldstyle.training.style_statistics import style_points
-
-from .models import ROUNDED, SIZE, direct_probabilities, pixels, write_images, write_model
+from ldstyle.evaluation.style_statistics import style_points
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ import io
 from pathlib import Path
 
 import pytest
+from tests.deploy.models import write_images
 
 from ldstyle.deploy.listing import list_images, sheet_names
-
-from .models import write_images
 
 
 @pytest.fixture

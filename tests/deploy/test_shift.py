@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tests.deploy.models import VOCABULARY, write_model
 
 from ldstyle.deploy.classifier import Prediction, load
 from ldstyle.deploy.shift import FEW, LONE_GAP, check_shift, check_statistics, expected_prevalence
-
-from .models import VOCABULARY, write_model
 
 FEATURES = 16
 

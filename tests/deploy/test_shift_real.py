@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ldstyle.data.decode import decode
+from ldstyle.data.loading.decode import decode
 from ldstyle.deploy.classifier import Prediction
 from ldstyle.deploy.shift import ShiftReport, check_shift
-from ldstyle.training.backbones import Preprocessing, build_backbone, preprocessing
-from ldstyle.training.config import BackboneConfig
-from ldstyle.training.model_file import LoadedModel
-from ldstyle.training.style_statistics import logits_and_style, source_style_statistics, style_points
+from ldstyle.evaluation.style_statistics import logits_and_style, source_style_statistics, style_points
+from ldstyle.runs.backbone import Preprocessing, build_backbone, preprocessing
+from ldstyle.runs.config import BackboneConfig
+from ldstyle.runs.model_file import LoadedModel
 
 pytestmark = pytest.mark.data
 

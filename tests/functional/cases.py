@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ldstyle import functional as LF
-from ldstyle.nouns import Moments, StyledOutput
+from ldstyle.types import Moments, StyledOutput
 
 OPERATORS = ("mixstyle", "efdmix", "csu")
 PAIRED = ("mixstyle", "efdmix")

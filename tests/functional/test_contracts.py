@@ -7,12 +7,11 @@ import random
 import numpy as np
 import pytest
 import torch
+from tests.functional import oracles
+from tests.functional.cases import OPERATORS, arrays, augment, calls, effective, make_case
 
 from ldstyle import functional as LF
-from ldstyle.nouns import Moments, StyledOutput
-
-from . import oracles
-from .cases import OPERATORS, arrays, augment, calls, effective, make_case
+from ldstyle.types import Moments, StyledOutput
 
 NAMES = sorted(LF.__all__)
 RESTYLERS = ("blend_pathways", "csu", "dsu", "efdmix", "mix_topk_values", "mixstyle", "recompose")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.functional.cases import calls, make_case
 
 from ldstyle import functional as LF
-from ldstyle.nouns import Moments
-
-from .cases import calls, make_case
+from ldstyle.types import Moments
 
 FLOAT = torch.zeros(5, 3)
 BAD = [

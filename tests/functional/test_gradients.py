@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.functional import oracles
+from tests.functional.cases import OPERATORS, arrays, at_partner, effective, make_case
 from torch.autograd import gradcheck
 
 from ldstyle import functional as LF
 from ldstyle.functional import matching
 from ldstyle.functional.decomposition import pool_regions
-from ldstyle.nouns import Moments
-
-from . import oracles
-from .cases import OPERATORS, arrays, at_partner, effective, make_case
+from ldstyle.types import Moments
 
 SMALL = {"batch": 3, "labels": 2, "channels": 4, "size": (2, 5), "density": 0.8, "domains": 2}
 layouts = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

@@ -7,12 +7,8 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-from ldstyle import functional as LF
-from ldstyle.nouns import Moments
-
-from . import oracles
-from .cases import (
+from tests.functional import oracles
+from tests.functional.cases import (
     OPERATORS,
     PAIRED,
     Case,
@@ -24,6 +20,9 @@ from .cases import (
     make_case,
     top_ratios,
 )
+
+from ldstyle import functional as LF
+from ldstyle.types import Moments
 
 every_operator = pytest.mark.parametrize("operator", OPERATORS)
 paired_operator = pytest.mark.parametrize("operator", PAIRED)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.functional import oracles
+from tests.functional.cases import arrays, at_partner, effective, make_case
 
 from ldstyle import functional as LF
-from ldstyle.nouns import Moments, StyledOutput
-
-from . import oracles
-from .cases import arrays, at_partner, effective, make_case
+from ldstyle.types import Moments, StyledOutput
 
 SIZES = [
     {},

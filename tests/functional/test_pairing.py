@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.functional import oracles
 
 from ldstyle.functional import effective_lambda, match_partners
-
-from . import oracles
 
 
 @st.composite

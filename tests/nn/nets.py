@@ -22,7 +22,7 @@ from ldstyle.config import (
     MixStyleConfig,
     UniformConfig,
 )
-from ldstyle.nouns import StyleContext
+from ldstyle.types import StyleContext
 
 LABELS = 3
 SAMPLES = 40

@@ -6,10 +6,7 @@ import pytest
 import timm
 import torch
 import torchvision
-
-from ldstyle.functional import objective
-
-from .nets import (
+from tests.nn.nets import (
     LABELS,
     label_decoupled,
     make_context,
@@ -17,6 +14,8 @@ from .nets import (
     seeded,
     styled,
 )
+
+from ldstyle.functional import objective
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:FutureWarning")
 

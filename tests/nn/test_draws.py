@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.nn.nets import GLOBAL, LOCAL, STYLES, label_decoupled
 
 from ldstyle.config import CSULiteConfig, DSUConfig, EFDMixConfig, GlobalConfig, MixStyleConfig
 from ldstyle.nn.draws import Mixing, Perturbation, Rows, Uncertainty, draw_style
-
-from .nets import GLOBAL, LOCAL, STYLES, label_decoupled
 
 SIZES = {"num_labels": 3, "channels": 5}
 

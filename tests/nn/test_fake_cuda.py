@@ -9,17 +9,7 @@ import pytest
 import torch
 from tests.deploy.models import SIZE, pixels, write_model
 from tests.fake_cuda import BACKWARD, FORWARD, fake_cuda, moved
-from torch import nn
-
-from ldstyle.config import GlobalConfig, MixStyleConfig
-from ldstyle.data.augment import Augmentation
-from ldstyle.deploy.classifier import load
-from ldstyle.deploy.overlay import Explainer
-from ldstyle.training.distributed import OnHost
-from ldstyle.training.scoring import predict_logits
-from ldstyle.training.step import StyledLoss, Truth
-
-from .nets import (
+from tests.nn.nets import (
     GLOBAL,
     IMAGE_SIZE,
     LABELS,
@@ -31,6 +21,15 @@ from .nets import (
     seeded,
     styled,
 )
+from torch import nn
+
+from ldstyle.config import GlobalConfig, MixStyleConfig
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.deploy.classifier import load
+from ldstyle.deploy.explain import Explainer
+from ldstyle.evaluation.scores import predict_logits
+from ldstyle.runs.processes import OnHost
+from ldstyle.training.step import StyledLoss, Truth
 
 # A new operator or attention source gets a line here; ``None`` is ERM.
 METHODS = {

@@ -7,14 +7,13 @@ import pytest
 import torch
 from tests.functional import oracles
 from tests.functional.cases import arrays
+from tests.nn.nets import GLOBAL
 
 from ldstyle import functional as LF
 from ldstyle.config import CSULiteConfig, DSUConfig, GlobalConfig, MixStyleConfig
 from ldstyle.nn import GlobalStyle
 from ldstyle.nn.draws import Mixing, Rows, StyleDraws, draw_style
 from ldstyle.nn.global_style import apply_global
-
-from .nets import GLOBAL
 
 PARTNER = torch.tensor([2, 0, 4, 3, 1])
 

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.nn.nets import IMAGE_SIZE, label_decoupled, make_context, make_images, seeded, styled
 
 from ldstyle import functional as LF
 from ldstyle.config import LLAMConfig
 from ldstyle.nn import activation_maps, analyse_head
 from ldstyle.nn.llam import LLAM
-
-from .nets import IMAGE_SIZE, label_decoupled, make_context, make_images, seeded, styled
 
 PLAIN = label_decoupled("mixstyle", "llam")
 

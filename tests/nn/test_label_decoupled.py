@@ -9,17 +9,16 @@ import pytest
 import torch
 from tests.functional import oracles
 from tests.functional.cases import arrays, make_case
+from tests.nn.nets import LABEL_OPERATORS, LOCAL, STYLES, label_decoupled, seeded
 
 from ldstyle import functional as LF
 from ldstyle.config import CSULiteConfig, EFDMixConfig, GradCamConfig, MixStyleConfig, background_share
 from ldstyle.nn import LabelDecoupledStyle
+from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Mixing, Rows, draw_style
 from ldstyle.nn.global_style import apply_global
-from ldstyle.nn.gradcam_bank import CachedMaps
 from ldstyle.nn.label_decoupled import Batch
-from ldstyle.nouns import Moments
-
-from .nets import LABEL_OPERATORS, LOCAL, STYLES, label_decoupled, seeded
+from ldstyle.types import Moments
 
 SIZES = {"batch": 7, "labels": 3, "channels": 4, "size": (6, 5)}
 # Sample 0 is paired with 1, 1 with 2, and so on: no pair is mutual. The last is its own partner.

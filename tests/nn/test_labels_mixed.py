@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from .nets import GLOBAL, fill_maps, label_decoupled, make_context, make_images, styled
+from tests.nn.nets import GLOBAL, fill_maps, label_decoupled, make_context, make_images, styled
 
 PRESENT = torch.tensor([[True, True, False], [True, False, True]])
 

@@ -9,14 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.functional.cases import cases, make_case
-
-from ldstyle.functional import objective
-from ldstyle.nn import LabelDecoupledStyle
-from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
-from ldstyle.nn.gradcam_bank import CachedMaps
-from ldstyle.nn.label_decoupled import Batch
-
-from .nets import (
+from tests.nn.nets import (
     ATTENTIONS,
     LABEL_OPERATORS,
     LABELS,
@@ -30,6 +23,12 @@ from .nets import (
     seeded,
     styled,
 )
+
+from ldstyle.functional import objective
+from ldstyle.nn import LabelDecoupledStyle
+from ldstyle.nn.banks.maps import CachedMaps
+from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
+from ldstyle.nn.label_decoupled import Batch
 
 PAIRED = ("mixstyle", "efdmix")
 few = settings(max_examples=10)  # of each of up to nine combinations

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.nn.nets import seeded
 
 from ldstyle.config import EFDMixConfig, LabelDecoupledConfig, LLAMConfig
 from ldstyle.functional import spatial_softmax
 from ldstyle.nn import LLAM, attach
-from ldstyle.nouns import StyleContext
-from ldstyle.training.backbones import build_backbone
-from ldstyle.training.config import BackboneConfig
-
-from .nets import seeded
+from ldstyle.runs.backbone import build_backbone
+from ldstyle.runs.config import BackboneConfig
+from ldstyle.types import StyleContext
 
 
 @pytest.fixture

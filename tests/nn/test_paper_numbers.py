@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import timm
 import torch
+from tests.nn.nets import make_context, make_images, seeded
 from torch.utils.flop_counter import FlopCounterMode
 
 import ldstyle
 from ldstyle.config import EFDMixConfig, GlobalConfig, GradCamConfig, LabelDecoupledConfig, LLAMConfig, MixStyleConfig
-
-from .nets import make_context, make_images, seeded
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:FutureWarning")
 

@@ -8,14 +8,7 @@ from dataclasses import replace
 import pytest
 import timm
 import torch
-from torch import nn
-
-import ldstyle
-from ldstyle.config import GlobalConfig, MixStyleConfig
-from ldstyle.functional import objective
-from ldstyle.nouns import StyledOutput
-
-from .nets import (
+from tests.nn.nets import (
     IMAGE_SIZE,
     LABELS,
     SAMPLES,
@@ -31,6 +24,12 @@ from .nets import (
     styled,
     train_step,
 )
+from torch import nn
+
+import ldstyle
+from ldstyle.config import GlobalConfig, MixStyleConfig
+from ldstyle.functional import objective
+from ldstyle.types import StyledOutput
 
 LLAM_EFDMIX = label_decoupled("efdmix", "llam")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ldstyle.benchmark.ablations import ablation_methods
-from ldstyle.benchmark.cells import Cell, make_cells, make_splits
-from ldstyle.benchmark.methods import Method, load_method
-from ldstyle.benchmark.presets import PRESETS
-from ldstyle.benchmark.records import CellResult, append_record, read_results, write_failure, write_plan
-from ldstyle.benchmark.sensitivity import sensitivity_methods
+from ldstyle.benchmark.grid.ablations import ablation_methods
+from ldstyle.benchmark.grid.cells import Cell, make_cells, make_splits
+from ldstyle.benchmark.grid.methods import Method, load_method
+from ldstyle.benchmark.grid.presets import PRESETS
+from ldstyle.benchmark.grid.sensitivity import sensitivity_methods
+from ldstyle.benchmark.results.records import CellResult, append_record, read_results, write_failure, write_plan
 
 DOMAINS = ("harbour", "meadow", "city")
 LABELS = ("building", "tree", "ship")

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 from tests.report.conftest import Grid
 
-from ldstyle.benchmark.records import CellResult
-from ldstyle.report.browser import BrowserData, Target, View
-from ldstyle.report.items import Absent, Picture, Section, Table, Value
-from ldstyle.report.page import render_page
-from ldstyle.report.page_items import Drawn
+from ldstyle.benchmark.results.records import CellResult
+from ldstyle.report.html.browser import BrowserData, Target, View
+from ldstyle.report.html.items import Drawn
+from ldstyle.report.html.page import render_page
+from ldstyle.report.model import Absent, Picture, Section, Table, Value
 
 HARM = "</script><script>window.harmed=1</script><img src=x onerror=harmed=1>\"'&"
 LABELS = ("building", "tree", HARM)

@@ -10,7 +10,7 @@ import pytest
 from ldstyle.cli import main
 from ldstyle.report.advice import with_commands
 from ldstyle.report.build import build_report
-from ldstyle.report.items import Absent
+from ldstyle.report.model import Absent
 
 
 def commands(text):

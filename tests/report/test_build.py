@@ -8,12 +8,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
 import pytest
+from tests.report.conftest import Grid
 
 from ldstyle.cli import main
 from ldstyle.cli.outputs import RECORD
 from ldstyle.report.build import PAGE, build_report, find_grids
-
-from .conftest import Grid
 
 
 def filled(grid):

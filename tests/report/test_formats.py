@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from ldstyle.report.formats import FORMATS, latex_document, to_csv, to_latex, to_markdown, write_table
-from ldstyle.report.items import Table, Value
+from ldstyle.report.model import Table, Value
 from ldstyle.report.tables import ablation_tables, make_tables, search_space_table, selected_tables
-from ldstyle.report.tables_values import Repeated, Statistic
+from ldstyle.report.tables.values import Repeated, Statistic
 
 FAILED = "1 of 2 seeds; seed 1 failed"
 TABLE = Table(

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from ldstyle.cli import main
-from ldstyle.report.browser import build_browser
 from ldstyle.report.build import PAGE, build_report
-from ldstyle.report.items import Absent
+from ldstyle.report.html.browser import build_browser
+from ldstyle.report.model import Absent
 from ldstyle.report.sources import DataAccess, data_of
 
 NAMES = (

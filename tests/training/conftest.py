@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.training.runs import tiny
 
 from ldstyle.training.loop import fit
-
-from .runs import tiny
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from ldstyle.training.config import RunConfig
-from ldstyle.training.settings import config_from, merge, method_settings
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.settings import config_from, merge, method_settings
 
 SOURCES = ("suburb", "harbour")
 TARGET = "region"

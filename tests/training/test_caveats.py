@@ -9,18 +9,17 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.training.runs import metrics, tiny
 from torch import nn
 
 from ldstyle.config import GradCamConfig, LabelDecoupledConfig
 from ldstyle.nn import attach
-from ldstyle.training.backbones import create_network
+from ldstyle.runs.backbone import create_network
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.record import read_record
+from ldstyle.runs.sources import SourceData
 from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
-from ldstyle.training.config import RunConfig
 from ldstyle.training.loop import fit
-from ldstyle.training.record import read_record
-from ldstyle.training.sources import SourceData
-
-from .runs import metrics, tiny
 
 NAMES = ("tree", "car", "ship")
 

@@ -17,20 +17,19 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from tests.training.runs import SOURCES, TARGET, at, metrics, same, tiny, weights
 from torch import nn
 
 import ldstyle.training.loop as loop
-from ldstyle.data import sources
+from ldstyle.data.loading import cache_files as sources
 from ldstyle.data.synthetic import write_scenes
-from ldstyle.training.config import OptimizerConfig
-from ldstyle.training.evaluate import evaluate
-from ldstyle.training.interruption import Interrupted
+from ldstyle.evaluation.evaluate import evaluate
+from ldstyle.runs.config import OptimizerConfig
+from ldstyle.runs.interruption import Interrupted
+from ldstyle.runs.model_file import load_model
+from ldstyle.runs.record import RunRecord, read_record
+from ldstyle.runs.settings import load_config
 from ldstyle.training.loop import fit, set_learning_rates
-from ldstyle.training.model_file import load_model
-from ldstyle.training.record import RunRecord, read_record
-from ldstyle.training.settings import load_config
-
-from .runs import SOURCES, TARGET, at, metrics, same, tiny, weights
 
 
 def kept(record: RunRecord) -> dict[str, object]:

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.training.runs import SOURCES, TARGET, metrics
 
 from ldstyle.cli import main
-from ldstyle.training.settings import method_settings, methods
-
-from .runs import SOURCES, TARGET, metrics
+from ldstyle.runs.settings import method_settings, methods
 
 # The bare readings differ from these in switches of attention that have tests of their own; one stands for all.
 TRAINED = [name for name in methods() if not name.endswith("-paper") or name == "ld-efdmix-paper"]

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.training.runs import at, checkpoint, metrics, process_context, same, tiny, weights
 
-import ldstyle.training.setup as setup
-from ldstyle.training.config import RunConfig
-from ldstyle.training.interruption import Interrupted, Interruption
+import ldstyle.training.build as setup
+from ldstyle.progress import Display
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.interruption import Interrupted, Interruption
 from ldstyle.training.loop import fit
-from ldstyle.training.progress import Display
-
-from .runs import at, checkpoint, metrics, process_context, same, tiny, weights
 
 
 @pytest.fixture(autouse=True)

@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 import torch
 from lightning.fabric import Fabric
+from tests.runs.test_processes import in_two_processes
+from tests.training.runs import SOURCES, at, checkpoint, metrics, same, tiny, weights
 
+from ldstyle.evaluation.probe import features
 from ldstyle.nn import GradCamBank, StyledNet
-from ldstyle.training import features
-from ldstyle.training.config import RunConfig
-from ldstyle.training.interruption import Interrupted
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.interruption import Interrupted
+from ldstyle.runs.sources import SourceData, open_sources
+from ldstyle.training.build import build_net
 from ldstyle.training.loop import fit
-from ldstyle.training.setup import build_net
-from ldstyle.training.sources import SourceData, open_sources
 from ldstyle.training.stored_maps import fill_maps
-
-from .runs import SOURCES, at, checkpoint, metrics, same, tiny, weights
-from .test_distributed import in_two_processes
 
 PROBE = {"style": {"warmup_epochs": 0, "attention": {"size": 64}}}
 MASKS = {"style": {"warmup_epochs": 0, "attention": {"probe_size": 64}}}
@@ -132,8 +131,8 @@ def test_the_bank_of_a_probe_holds_its_gated_maps(
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     method: str, changes: dict[str, Any], scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ldstyle.training.interruption import Interruption
-    from ldstyle.training.progress import Display
+    from ldstyle.progress import Display
+    from ldstyle.runs.interruption import Interruption
 
     config = tiny(scenes, tmp_path / "whole", method=method, **changes)
     fit(config)

@@ -12,10 +12,10 @@ os.environ |= {"RANK": str(RANK), "LOCAL_RANK": str(RANK), "GROUP_RANK": "0"}  #
 os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 torch.set_num_threads(1)
 
-from ldstyle.training.distributed import OnHost, Processes, launch  # noqa: E402
+from ldstyle.runs.processes import OnHost, Processes, launch  # noqa: E402
+from ldstyle.runs.sources import open_sources  # noqa: E402
+from ldstyle.training.build import build_net  # noqa: E402
 from ldstyle.training.loop import fit  # noqa: E402
-from ldstyle.training.setup import build_net  # noqa: E402
-from ldstyle.training.sources import open_sources  # noqa: E402
 from ldstyle.training.step import StyledLoss, Truth  # noqa: E402
 
 if BATCHES is None:  # noqa: F821

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ldstyle.config import GradCamConfig, LabelDecoupledConfig, LLAMConfig
 from ldstyle.nn import attach
-from ldstyle.training.backbones import create_network
+from ldstyle.runs.backbone import create_network
 
 FAMILIES: Mapping[str, LabelDecoupledConfig | None] = MappingProxyType(
     {

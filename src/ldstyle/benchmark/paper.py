@@ -1,6 +1,6 @@
 """The figures of the paper's tables, so that reports can set them beside measured ones. Scores are in percent.
 
-Table 1 is counted in :mod:`ldstyle.data.table1`, and Table 2 is what :mod:`ldstyle.benchmark.spaces` searches.
+Table 1 is counted in :mod:`ldstyle.data.domains.table1`, and Table 2 is what :mod:`ldstyle.benchmark.search.spaces` searches.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ldstyle.benchmark.spaces import TABLE_2
-from ldstyle.data.table1 import PAPER_TABLE_1 as TABLE_1
-from ldstyle.data.tables import PAPER_VOCABULARY
+from ldstyle.benchmark.search.spaces import TABLE_2
+from ldstyle.data.domains.scene_table import PAPER_VOCABULARY
+from ldstyle.data.domains.table1 import PAPER_TABLE_1 as TABLE_1
 
 __all__ = [
     "TABLES_BY_TARGET",
@@ -233,7 +233,7 @@ TABLE_8: Mapping[str, AblationRow] = {
     "ld-mixstyle": _ablation(77.6, 3.6, 73.5, 2.6, 74.6, 1.9),
     "ld-mixstyle.no-bank": _ablation(77.3, 1.5, 72.0, 2.1, 74.4, 2.1, change=-0.3),
 }
-"""By the names of :mod:`ldstyle.benchmark.ablations`."""
+"""By the names of :mod:`ldstyle.benchmark.grid.ablations`."""
 
 TABLE_9: Mapping[str, Complexity] = {
     "global": Complexity(23.52, 0.0, 4.087, (1495, 1498)),

@@ -11,12 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ldstyle.cli.deploying import device_of, positive
-from ldstyle.report.attention_sheet import title, write_sheets
-from ldstyle.training.attention_report import Judgement, judge_data, judge_run, write_judgement
-from ldstyle.training.config import BackboneConfig, DataConfig, default_cache_dir
-from ldstyle.training.progress import Display, open_display
-from ldstyle.training.run_folder import CONFIG
+from ldstyle.cli.model_options import device_of, positive
+from ldstyle.evaluation.attention.judge import Judgement, judge_data, judge_run, write_judgement
+from ldstyle.progress import Display, open_display
+from ldstyle.report.figures.attention_sheet import title, write_sheets
+from ldstyle.runs.config import BackboneConfig, DataConfig, default_cache_dir
+from ldstyle.runs.folder import CONFIG
 
 
 def main(argv: Sequence[str]) -> int:

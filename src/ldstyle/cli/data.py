@@ -19,11 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ldstyle.cli.outputs import add_force, guarded
-from ldstyle.data.tables import Progress, SceneTable
+from ldstyle.data.domains.scene_table import Progress, SceneTable
 
 if TYPE_CHECKING:
-    from ldstyle.data.inspection import Inspection
-    from ldstyle.data.own import LabelColumns
+    from ldstyle.data.domains.checks import Inspection
+    from ldstyle.data.domains.csv import LabelColumns
 
 LAYOUTS = r"""
 A data folder (--root, by default $LDSTYLE_DATA) holds any of
@@ -49,9 +49,9 @@ def main(argv: Sequence[str]) -> int:
 
 def check(arguments: argparse.Namespace) -> int:
     """Check layout, counts and files; list labels by domain, what is wrong and what differs from Table 1."""
-    from ldstyle.data.catalog import choose_domains, find_domains, shared_label_map
-    from ldstyle.data.inspection import inspect_domain, unknown_labels
-    from ldstyle.data.sheets import read_header
+    from ldstyle.data.domains.checks import inspect_domain, unknown_labels
+    from ldstyle.data.domains.csv_text import read_header
+    from ldstyle.data.domains.discovery import choose_domains, find_domains, shared_label_map
 
     root, columns = _root(arguments), _columns(arguments)
     sources = choose_domains(find_domains(root, arguments.domains, columns=columns), arguments.domains)
@@ -90,7 +90,7 @@ def _count(inspection: Inspection, label: str) -> str:
 
 def stats(arguments: argparse.Namespace) -> int:
     """Print Table 1 for what is there, beside the paper's."""
-    from ldstyle.data.table1 import tabulate
+    from ldstyle.data.domains.table1 import tabulate
 
     tables = _read(arguments, require_images=False)
     header, rows = tabulate(tables, marked=arguments.csv is None)
@@ -109,7 +109,7 @@ def stats(arguments: argparse.Namespace) -> int:
 
 def prepare(arguments: argparse.Namespace) -> int:
     """Decode and resize every image once into the cache that training reads."""
-    from ldstyle.data.cache import open_cache
+    from ldstyle.data.loading.cache import open_cache
 
     tables = _read(arguments)
     rows = []
@@ -142,7 +142,7 @@ def synth(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Draw how each label looks in each domain."""
-    from ldstyle.data.figures import class_samples, save_figure
+    from ldstyle.data.domains.samples import class_samples, save_figure
 
     tables = _read(arguments, require_images=bool(arguments.domains))
     found = [table.select([i for i in range(len(table)) if table.path(i).is_file()]) for table in tables]
@@ -162,7 +162,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 def unpack(arguments: argparse.Namespace) -> int:
     """Unpack an official download into a folder, refusing members that would leave it."""
-    from ldstyle.data.unpack import unpack as unpack_archive
+    from ldstyle.data.domains.unpack import unpack as unpack_archive
 
     for path in unpack_archive(arguments.archive, _root(arguments)):
         Console(markup=False).print(str(path), highlight=False, soft_wrap=True)
@@ -170,7 +170,7 @@ def unpack(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace, *, require_images: bool = True) -> tuple[SceneTable, ...]:
-    from ldstyle.data.catalog import read_domains
+    from ldstyle.data.domains.discovery import read_domains
 
     return read_domains(
         _root(arguments),
@@ -244,7 +244,7 @@ def _add_reading(command: argparse.ArgumentParser) -> None:
 
 
 def _columns(arguments: argparse.Namespace) -> LabelColumns:
-    from ldstyle.data.own import LabelColumns
+    from ldstyle.data.domains.csv import LabelColumns
 
     return LabelColumns(tuple(arguments.labels), tuple(arguments.ignore))
 

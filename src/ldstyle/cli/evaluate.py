@@ -17,8 +17,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--root", type=Path, help="data folder (default: the one the run was trained from)")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     arguments = parser.parse_args(argv)
-    from ldstyle.training.evaluate import evaluate
-    from ldstyle.training.progress import open_display
+    from ldstyle.evaluation.evaluate import evaluate
+    from ldstyle.progress import open_display
 
     with open_display(quiet=arguments.quiet) as display:
         result = evaluate(arguments.run, domain=arguments.domain, root=arguments.root, progress=display.work)

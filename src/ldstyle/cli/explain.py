@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
-from ldstyle.cli.deploying import add_computing, add_images, device_of, model_files
+from ldstyle.cli.model_options import add_computing, add_images, device_of, model_files
 from ldstyle.cli.outputs import add_force, check_outputs, guarded
-from ldstyle.data.figures import save_figure
+from ldstyle.data.domains.samples import save_figure
 from ldstyle.deploy.classifier import load
+from ldstyle.deploy.explain import Explainer, explanation_sheet
 from ldstyle.deploy.files import read_images, refuse_all, refuse_bad
 from ldstyle.deploy.listing import list_images, sheet_names
-from ldstyle.deploy.overlay import Explainer, explanation_sheet
-from ldstyle.training.progress import Display, open_display
+from ldstyle.progress import Display, open_display
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ldstyle.cli.deploying import model_files
+from ldstyle.cli.model_options import model_files
 from ldstyle.cli.outputs import add_force, guarded
 from ldstyle.deploy.export import NAMES, TARGETS, export_model
-from ldstyle.training.model_file import load_model
+from ldstyle.runs.model_file import load_model
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ldstyle.cli import INTERRUPTED
-from ldstyle.cli.deploying import add_computing, load_for, model_files, positive
+from ldstyle.cli.model_options import add_computing, load_for, model_files, positive
 from ldstyle.cli.outputs import add_force, guarded
-from ldstyle.deploy.scene_map import MapOptions, footprints_of, map_scene
-from ldstyle.training.progress import open_display
+from ldstyle.deploy.scene.mapping import MapOptions, footprints_of, map_scene
+from ldstyle.progress import open_display
 
 
 def main(argv: Sequence[str]) -> int:

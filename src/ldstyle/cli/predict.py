@@ -12,15 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ldstyle.cli.deploying import add_computing, add_images, load_for, model_files
+from ldstyle.cli.model_options import add_computing, add_images, load_for, model_files
 from ldstyle.cli.outputs import add_force, guarded
 from ldstyle.deploy.files import FilePredictions, predict_files
 from ldstyle.deploy.listing import list_images
+from ldstyle.deploy.prediction_table import FORMATS, Format, check_format, format_of, render, write_table
 from ldstyle.deploy.shift import ShiftReport, check_shift, check_statistics
-from ldstyle.deploy.tables import FORMATS, Format, check_format, format_of, render, write_table
+from ldstyle.evaluation.style_statistics import style_points
 from ldstyle.nn import InsertionPoint
-from ldstyle.training.progress import open_display
-from ldstyle.training.style_statistics import style_points
+from ldstyle.progress import open_display
 
 _STANDARD_OUTPUT = Path("-")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ldstyle.benchmark.search import SearchConfig
+    from ldstyle.benchmark.search.study import SearchConfig
 
 DESCRIPTION = """Search hyperparameters on source domains alone: each source is left out in turn, and a trial's score is
 the mean mAP on the validation parts of those left out. With two sources the remaining one is paired with a photometric
@@ -25,12 +25,12 @@ def main(argv: Sequence[str]) -> int:
     if arguments.workers < 1:
         raise ValueError(f"A search needs at least one worker; got {arguments.workers}.")
     config = read_config(arguments)
-    from ldstyle.benchmark.places import prepare_place
-    from ldstyle.benchmark.search import shared_phase
-    from ldstyle.benchmark.search_cost import estimate_cost
-    from ldstyle.benchmark.search_objective import fold_config
-    from ldstyle.benchmark.search_workers import run_search
-    from ldstyle.training.distributed import check_devices
+    from ldstyle.benchmark.grid.imagery import prepare_place
+    from ldstyle.benchmark.search.cost import estimate_cost
+    from ldstyle.benchmark.search.objective import fold_config
+    from ldstyle.benchmark.search.study import shared_phase
+    from ldstyle.benchmark.search.workers import run_search
+    from ldstyle.runs.processes import check_devices
 
     check_devices(fold_config(shared_phase(config).settings, config.folds[0], config.out))
     prepare_place(config.place, workers=arguments.workers)
@@ -51,9 +51,9 @@ def draw(config: SearchConfig) -> list[Path]:
     """Write the plots of a search's studies and return their paths."""
     import optuna
 
-    from ldstyle.benchmark.search import SHARED, study_name
-    from ldstyle.benchmark.search_plots import write_plots
-    from ldstyle.benchmark.search_storage import open_storage
+    from ldstyle.benchmark.search.plots import write_plots
+    from ldstyle.benchmark.search.storage import open_storage
+    from ldstyle.benchmark.search.study import SHARED, study_name
 
     storage = open_storage(config.out, config.storage)
     known = {summary.study_name for summary in optuna.get_all_study_summaries(storage)}
@@ -68,12 +68,12 @@ def draw(config: SearchConfig) -> list[Path]:
 
 def read_config(arguments: argparse.Namespace) -> SearchConfig:
     """Build the search from the options."""
-    from ldstyle.benchmark.methods import load_method
-    from ldstyle.benchmark.places import find_place, search_folder
-    from ldstyle.benchmark.presets import load_preset
-    from ldstyle.benchmark.search import SearchConfig
-    from ldstyle.cli.bench_options import parse_edits
-    from ldstyle.training.config import default_cache_dir
+    from ldstyle.benchmark.grid.imagery import find_place, search_folder
+    from ldstyle.benchmark.grid.methods import load_method
+    from ldstyle.benchmark.grid.presets import load_preset
+    from ldstyle.benchmark.search.study import SearchConfig
+    from ldstyle.cli.bench.options import parse_edits
+    from ldstyle.runs.config import default_cache_dir
 
     preset = load_preset(arguments.preset)
     cache_dir = Path(arguments.cache or default_cache_dir())
@@ -108,7 +108,7 @@ def _command(argv: Sequence[str]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from ldstyle.benchmark.presets import PRESETS
+    from ldstyle.benchmark.grid.presets import PRESETS
 
     parser = argparse.ArgumentParser(
         prog="ldstyle search", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 from jsonargparse import ArgumentParser
 
-from ldstyle.training.config import RunConfig
-from ldstyle.training.interruption import Interrupted
-from ldstyle.training.settings import (
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.interruption import Interrupted
+from ldstyle.runs.settings import (
     CHOICES,
     Settings,
     complete,
@@ -34,7 +34,7 @@ from ldstyle.training.settings import (
 )
 
 if TYPE_CHECKING:
-    from ldstyle.training.record import RunRecord
+    from ldstyle.runs.record import RunRecord
 
 USAGE = "ldstyle train --method NAME --data.root DIR --data.sources NAME,NAME --out DIR [--SETTING VALUE ...]"
 DESCRIPTION = """Train a model on source domains. The same command resumes a run that was stopped.
@@ -60,8 +60,8 @@ def main(argv: Sequence[str]) -> int:
 
 def run(config: RunConfig, argv: Sequence[str]) -> int:
     """Train, and say where the result is or how to go on."""
+    from ldstyle.runs.folder import is_done, run_folder
     from ldstyle.training.loop import fit
-    from ldstyle.training.run_folder import is_done, run_folder
 
     before = is_done(run_folder(config))
     try:
@@ -79,7 +79,7 @@ def run(config: RunConfig, argv: Sequence[str]) -> int:
 
 def _summary(record: RunRecord, out: str, *, before: bool) -> str:
     """Return what a run scored, and what a reader should know about it."""
-    from ldstyle.training.validation import MIN_SAMPLES
+    from ldstyle.evaluation.predict import MIN_SAMPLES
 
     validation = record.scores["validation"]["map"]
     text = "This run was finished before; nothing was trained.\n" if before else ""

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from ldstyle.data.decode import decode
-from ldstyle.nn.layout import logits_of
-from ldstyle.training.model_file import LoadedModel, load_model
-from ldstyle.training.scoring import evaluating, probabilities
+from ldstyle.data.loading.decode import decode
+from ldstyle.evaluation.scores import evaluating, probabilities
+from ldstyle.nn.backbones.layout import logits_of
+from ldstyle.runs.model_file import LoadedModel, load_model
 
 Picture: TypeAlias = str | PathLike[str] | Image.Image | NDArray[np.uint8] | Tensor
 """A file, a Pillow image in RGB, an array (H, W, 3) uint8, or a tensor (3, H, W), uint8 or in [0, 1]."""

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ldstyle.nn.layout import logits_of
+from ldstyle.evaluation.scores import evaluating
+from ldstyle.files import give_default_mode, replace_file
+from ldstyle.nn.backbones.layout import logits_of
+from ldstyle.runs.backbone import pretrained_settings
+from ldstyle.runs.model_file import LoadedModel
 from ldstyle.seeding import derive_seed
-from ldstyle.training.atomic import give_default_mode, replace_file
-from ldstyle.training.backbones import pretrained_settings
-from ldstyle.training.model_file import LoadedModel
-from ldstyle.training.scoring import evaluating
 
 Target: TypeAlias = Literal["onnx", "torchscript", "safetensors", "timm"]
 TARGETS: tuple[Target, ...] = get_args(Target)

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.data.tables import Progress
+from ldstyle.data.domains.scene_table import Progress
 from ldstyle.deploy.classifier import Classifier, Prediction, read_image
 from ldstyle.deploy.read_ahead import read_ahead
+from ldstyle.evaluation.scores import evaluating
+from ldstyle.evaluation.style_statistics import logits_and_style
 from ldstyle.nn import InsertionPoint
-from ldstyle.training.scoring import evaluating
-from ldstyle.training.style_statistics import logits_and_style
 
 _LISTED = 20
 _AHEAD = 2  # batches that wait; more would only cost memory

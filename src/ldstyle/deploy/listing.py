@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from ldstyle.data.tables import IMAGE_SUFFIXES
+from ldstyle.data.domains.scene_table import IMAGE_SUFFIXES
 
 STANDARD_INPUT = "-"
 _PATTERN = frozenset("*?[")

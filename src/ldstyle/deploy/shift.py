@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from ldstyle.deploy.classifier import Prediction
-from ldstyle.training.model_file import LoadedModel
-from ldstyle.training.style_statistics import (
+from ldstyle.evaluation.style_statistics import (
     CENTER,
     CONCENTRATION,
     COUNT,
@@ -24,6 +23,7 @@ from ldstyle.training.style_statistics import (
     SPREAD,
     style_distances,
 )
+from ldstyle.runs.model_file import LoadedModel
 
 FEW = 30
 """Below this number of images no verdict is given."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from ldstyle.functional._blend import BlendAffine, PoolShifted, densities, parts
 from ldstyle.functional._checks import check_attn, check_feats, check_maps, check_shape
 from ldstyle.functional._precision import at_least_single
-from ldstyle.nouns import Moments
+from ldstyle.types import Moments
 
 
 def label_moments(feats: Tensor, attn: Tensor, *, eps: float = 1e-6) -> Moments:

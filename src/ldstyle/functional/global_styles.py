@@ -12,7 +12,7 @@ from ldstyle.functional._checks import check_feats, check_partner, check_shape
 from ldstyle.functional._precision import at_least_single
 from ldstyle.functional.matching import match_values
 from ldstyle.functional.sorting import stable_order
-from ldstyle.nouns import Moments
+from ldstyle.types import Moments
 
 
 def global_moments(feats: Tensor, *, eps: float = 1e-6) -> Moments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ldstyle.functional._checks import check_shape
-from ldstyle.nouns import Moments
+from ldstyle.types import Moments
 
 
 def mix_moments(own: Moments, other: Moments, lam: Tensor) -> Moments:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ldstyle.functional._checks import check_present, check_shape
 from ldstyle.functional._precision import at_least_single
-from ldstyle.nouns import StyledOutput
+from ldstyle.types import StyledOutput
 
 
 def warmup_weight(epoch: int, warmup_epochs: int) -> float:

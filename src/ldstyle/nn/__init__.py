@@ -1,13 +1,13 @@
 """Any backbone, with style modules at its insertion points."""
 
-from ldstyle.nn.activation_maps import activation_maps
+from ldstyle.nn.backbones.activation_maps import activation_maps
+from ldstyle.nn.backbones.head import LinearHead, OpaqueHead, analyse_head
+from ldstyle.nn.backbones.insertion import InsertionPoint, insertion_points
+from ldstyle.nn.banks.maps import GradCamBank
+from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.global_style import GlobalStyle
-from ldstyle.nn.gradcam_bank import GradCamBank
-from ldstyle.nn.head import LinearHead, OpaqueHead, analyse_head
-from ldstyle.nn.insertion import InsertionPoint, insertion_points
 from ldstyle.nn.label_decoupled import LabelDecoupledStyle
 from ldstyle.nn.llam import LLAM
-from ldstyle.nn.style_bank import StyleBank
 from ldstyle.nn.styled_net import StyledNet, attach
 
 __all__ = [

@@ -37,12 +37,12 @@ from ldstyle.functional import (
 )
 from ldstyle.functional.decomposition import pool_regions
 from ldstyle.functional.global_styles import global_moments
+from ldstyle.nn.banks.maps import CachedMaps
+from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
-from ldstyle.nn.gradcam_bank import CachedMaps
 from ldstyle.nn.llam import LLAM
-from ldstyle.nn.style_bank import StyleBank
-from ldstyle.nouns import Moments
+from ldstyle.types import Moments
 
 
 @dataclass(frozen=True)

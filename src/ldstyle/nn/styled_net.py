@@ -28,17 +28,17 @@ from ldstyle.functional import (
     threshold_maps,
     unit_mass,
 )
-from ldstyle.nn.activation_maps import capture, linear_maps, predicted, refresh_bank
+from ldstyle.nn.backbones.activation_maps import capture, linear_maps, predicted, refresh_bank
+from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
+from ldstyle.nn.backbones.insertion import InsertionPoint, resolve_points
+from ldstyle.nn.backbones.layout import as_maps, from_maps, logits_of
+from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
+from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style
 from ldstyle.nn.global_style import GlobalStyle
-from ldstyle.nn.gradcam_bank import CachedMaps, GradCamBank
-from ldstyle.nn.head import Head, LinearHead, analyse_head
-from ldstyle.nn.insertion import InsertionPoint, resolve_points
 from ldstyle.nn.label_decoupled import Batch, LabelDecoupledStyle, Styled
-from ldstyle.nn.layout import as_maps, from_maps, logits_of
-from ldstyle.nn.style_bank import StyleBank
-from ldstyle.nouns import Gather, StyleContext, StyledOutput
 from ldstyle.seeding import Streams
+from ldstyle.types import Gather, StyleContext, StyledOutput
 
 
 def attach(

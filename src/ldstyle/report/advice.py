@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
-from ldstyle.benchmark.commands import run_command
-from ldstyle.benchmark.methods import METHODS, WITH_SWAD
-from ldstyle.benchmark.records import CellResult
-from ldstyle.report.items import Absent
+from ldstyle.benchmark.grid.commands import run_command
+from ldstyle.benchmark.grid.methods import METHODS, WITH_SWAD
+from ldstyle.benchmark.results.records import CellResult
+from ldstyle.report.model import Absent
 from ldstyle.report.order import ORACLE, method_rank
 
 _SHORT = re.compile(r"`ldstyle bench (run|ablations|sensitivity|status)((?: --methods)(?: [^`\s-][^`\s]*)+)?`")

@@ -15,17 +15,18 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from ldstyle.benchmark.reading import DamagedFileError
-from ldstyle.benchmark.records import CellResult, read_results
-from ldstyle.data.vocabulary import did_you_mean
+from ldstyle.benchmark.results.reading import DamagedFileError
+from ldstyle.benchmark.results.records import CellResult, read_results
+from ldstyle.data.domains.vocabulary import did_you_mean
+from ldstyle.files import replace_text
 from ldstyle.report.advice import with_commands
-from ldstyle.report.browser import build_browser, join_browsers
 from ldstyle.report.figures import FIGURES, make_figure
 from ldstyle.report.figures.runs import Runs
 from ldstyle.report.formats import FORMATS, write_table
-from ldstyle.report.items import Absent, Item, Picture, Section, Table
-from ldstyle.report.page import render_page
-from ldstyle.report.page_items import Drawn
+from ldstyle.report.html.browser import build_browser, join_browsers
+from ldstyle.report.html.items import Drawn
+from ldstyle.report.html.page import render_page
+from ldstyle.report.model import Absent, Item, Picture, Section, Table
 from ldstyle.report.sources import DataAccess
 from ldstyle.report.tables import (
     ablation_tables,
@@ -36,7 +37,6 @@ from ldstyle.report.tables import (
     search_space_table,
     selected_tables,
 )
-from ldstyle.training.atomic import replace_text
 
 PAGE = "index.html"
 _NOTHING = DataAccess()

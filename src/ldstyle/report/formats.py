@@ -12,10 +12,10 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ldstyle.report.items import Table, Value
-from ldstyle.report.tables_values import DASH, MINUS, Repeated, Statistic
-from ldstyle.training.atomic import replace_text
-from ldstyle.training.csv_cells import neutral_cell
+from ldstyle.files import replace_text
+from ldstyle.report.csv_cells import neutral_cell
+from ldstyle.report.model import Table, Value
+from ldstyle.report.tables.values import DASH, MINUS, Repeated, Statistic
 
 DETAILS = ("sd", "n", "low", "high")
 """Columns that CSV has beside a column of statistics, where it has them."""

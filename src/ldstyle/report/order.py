@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ldstyle.benchmark.ablations import ABLATIONS
-from ldstyle.benchmark.methods import METHODS, WITH_SWAD
-from ldstyle.benchmark.sensitivity import SWEEPS
+from ldstyle.benchmark.grid.ablations import ABLATIONS
+from ldstyle.benchmark.grid.methods import METHODS, WITH_SWAD
+from ldstyle.benchmark.grid.sensitivity import SWEEPS
 
 BASELINE = "erm"
 ORACLE = "oracle"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ldstyle.data.catalog import read_domains
-from ldstyle.data.own import LabelColumns
-from ldstyle.data.tables import SceneTable
+from ldstyle.data.domains.csv import LabelColumns
+from ldstyle.data.domains.discovery import read_domains
+from ldstyle.data.domains.scene_table import SceneTable
 
 
 def read_recorded(

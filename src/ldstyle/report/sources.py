@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.results.records import CellResult
 
 _REFUSED = "refused"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.results.records import CellResult
 from ldstyle.report.order import BASELINE
 
 HOW = "the ratio of the times at the same split and seed, averaged over splits, then over seeds"

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ldstyle.training.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
-    from ldstyle.training.interruption import Interrupted
+    from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
+    from ldstyle.runs.interruption import Interrupted
+    from ldstyle.runs.model_file import LoadedModel, load_model
+    from ldstyle.runs.record import RunRecord, read_record
+    from ldstyle.runs.settings import config_from, load_config, method_settings, methods, settings_of
     from ldstyle.training.loop import fit
-    from ldstyle.training.model_file import LoadedModel, load_model
-    from ldstyle.training.record import RunRecord, read_record
-    from ldstyle.training.settings import config_from, load_config, method_settings, methods, settings_of
 
 _HOMES = {
     "BackboneConfig": "config",

@@ -10,8 +10,8 @@ from torch import nn
 
 from ldstyle.config import LabelDecoupledConfig
 from ldstyle.nn import StyledNet
-from ldstyle.training.config import RunConfig, mixes_domains
-from ldstyle.training.sources import SourceData
+from ldstyle.runs.config import RunConfig, mixes_domains
+from ldstyle.runs.sources import SourceData
 
 POINT, FLAT = 0.02, 0.98
 """Fractions of a map's locations outside which attention is nearly a point or nearly uniform."""

@@ -13,26 +13,26 @@ from lightning.fabric import Fabric
 from safetensors.torch import save
 from torch import Tensor
 
-from ldstyle.data.augment import Augmentation
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.evaluation.attention.maps import localize_sources
+from ldstyle.evaluation.predict import Predictions, plain_images, predict
+from ldstyle.evaluation.scores import evaluating
+from ldstyle.evaluation.style_statistics import labelled_images, source_style_statistics
+from ldstyle.files import replace_file
+from ldstyle.runs.attention_file import ATTENTION, load_attention, save_attention
+from ldstyle.runs.backbone import preprocessing
+from ldstyle.runs.checkpoint import PREVIOUS
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.folder import close_run, run_folder
+from ldstyle.runs.model_file import save_model
+from ldstyle.runs.processes import Processes
+from ldstyle.runs.record import RunRecord, git_commit, peak_memory_mb, read_record, versions
+from ldstyle.runs.settings import settings_of
+from ldstyle.runs.sources import SourceData
 from ldstyle.seeding import Streams
-from ldstyle.training.atomic import replace_file
-from ldstyle.training.attention_file import ATTENTION, load_attention, save_attention
-from ldstyle.training.attention_maps import localize_sources
-from ldstyle.training.backbones import preprocessing
-from ldstyle.training.checkpoint import PREVIOUS
-from ldstyle.training.config import RunConfig
-from ldstyle.training.distributed import Processes
-from ldstyle.training.model_file import save_model
-from ldstyle.training.record import RunRecord, git_commit, peak_memory_mb, read_record, versions
-from ldstyle.training.run_folder import close_run, run_folder
-from ldstyle.training.scoring import evaluating
-from ldstyle.training.settings import settings_of
-from ldstyle.training.sources import SourceData
 from ldstyle.training.state import TrainingState
 from ldstyle.training.stopping import SELECTION
-from ldstyle.training.style_statistics import labelled_images, source_style_statistics
 from ldstyle.training.swad import reestimate_batchnorm
-from ldstyle.training.validation import Predictions, plain_images, predict
 
 PREDICTIONS = "predictions.safetensors"
 SWAD_SELECTION = "SWAD on mean source-validation loss"

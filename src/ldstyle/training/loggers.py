@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ldstyle.training.config import RunConfig
+from ldstyle.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from lightning.fabric.loggers.logger import Logger

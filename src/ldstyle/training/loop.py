@@ -16,31 +16,31 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from ldstyle.config import LabelDecoupledConfig
-from ldstyle.data.augment import Augmentation
+from ldstyle.cpu.memory import keep_freed_memory
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.evaluation.attention.maps import localize_attention
+from ldstyle.evaluation.predict import Predictions, flat_scalars, predict
+from ldstyle.files import replace_text
 from ldstyle.nn import StyledNet
+from ldstyle.progress import Display, open_display
+from ldstyle.runs.backbone import preprocessing
+from ldstyle.runs.checkpoint import CheckpointWriter, load_checkpoint
+from ldstyle.runs.config import OptimizerConfig, RunConfig
+from ldstyle.runs.epoch_files import save_epoch
+from ldstyle.runs.folder import METRICS, is_done, open_run, run_folder, sole_writer
+from ldstyle.runs.interruption import Interrupted, Interruption
+from ldstyle.runs.processes import Processes, check_devices, launch
+from ldstyle.runs.record import RunRecord
+from ldstyle.runs.sources import SourceData, open_sources
 from ldstyle.seeding import derive_seed
-from ldstyle.training.atomic import replace_text
-from ldstyle.training.attention_maps import localize_attention
-from ldstyle.training.backbones import preprocessing
+from ldstyle.training.build import build_net, build_optimizer, new_state
 from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
-from ldstyle.training.checkpoint import CheckpointWriter, load_checkpoint
-from ldstyle.training.config import OptimizerConfig, RunConfig
-from ldstyle.training.distributed import Processes, check_devices, launch
-from ldstyle.training.epoch_files import save_epoch
 from ldstyle.training.finish import finish
-from ldstyle.training.interruption import Interrupted, Interruption
 from ldstyle.training.loggers import open_logger
-from ldstyle.training.memory import keep_freed_memory
-from ldstyle.training.progress import Display, open_display
-from ldstyle.training.record import RunRecord
-from ldstyle.training.run_folder import METRICS, is_done, open_run, run_folder, sole_writer
-from ldstyle.training.setup import build_net, build_optimizer, new_state
-from ldstyle.training.sources import SourceData, open_sources
 from ldstyle.training.state import TrainingState, plain
 from ldstyle.training.step import KNOWN, BatchSource, StyledLoss
 from ldstyle.training.stopping import selection_score
 from ldstyle.training.stored_maps import fill_maps
-from ldstyle.training.validation import Predictions, flat_scalars, predict
 
 _log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldstyle.config import GlobalConfig, LabelDecoupledConfig, StoredAttention, UniformConfig
-from ldstyle.data.sampler import BatchSampler
+from ldstyle.data.loading.sampler import BatchSampler
 from ldstyle.functional import warmup_weight
 from ldstyle.nn import StyledNet
+from ldstyle.runs.attention_file import attention_state
+from ldstyle.runs.processes import Processes
 from ldstyle.seeding import Streams
-from ldstyle.training.attention_file import attention_state
-from ldstyle.training.distributed import Processes
 from ldstyle.training.stopping import EarlyStopping
 from ldstyle.training.swad import Swad
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ldstyle.config import LabelDecoupledConfig, LLAMConfig
-from ldstyle.data.augment import Augmentation, Draws
-from ldstyle.data.pool import Batch, Pool
+from ldstyle.data.loading.augmentation import Augmentation, Draws
+from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.functional import objective
 from ldstyle.nn import StyledNet
-from ldstyle.nn.layout import logits_of
-from ldstyle.nouns import StyleContext, StyledOutput
-from ldstyle.training.distributed import OnHost, Processes
+from ldstyle.nn.backbones.layout import logits_of
+from ldstyle.runs.processes import OnHost, Processes
+from ldstyle.types import StyleContext, StyledOutput
 
 KNOWN = "#"
 """Ending of the scalar that counts the steps in which another is known."""

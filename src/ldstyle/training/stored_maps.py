@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldstyle.config import LabelDecoupledConfig, MasksConfig, ProbeConfig
+from ldstyle.evaluation.probe.features import FrozenBackbone
+from ldstyle.evaluation.probe.linear import ProbeMaps, probe_maps
 from ldstyle.functional import resize_maps, threshold_maps
 from ldstyle.nn import StyledNet
-from ldstyle.training.config import RunConfig
-from ldstyle.training.distributed import Processes
-from ldstyle.training.features import FrozenBackbone
-from ldstyle.training.linear_probe import ProbeMaps, probe_maps
-from ldstyle.training.progress import Display
-from ldstyle.training.sources import SourceData
+from ldstyle.progress import Display
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.processes import Processes
+from ldstyle.runs.sources import SourceData
 
 FINEST = 56
 """Largest side of the maps made from masks, so that a sample takes at most 6 kB per label."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 
-from ldstyle.training.scoring import evaluating
+from ldstyle.evaluation.scores import evaluating
 
 Weights: TypeAlias = dict[str, Tensor]
 

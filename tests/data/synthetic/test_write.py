@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ldstyle.data.catalog import read_domains
+from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.synthetic import DOMAINS, VOCABULARY, contact_sheet, draw_scene, write_scenes
 from ldstyle.data.synthetic import write as writing
 

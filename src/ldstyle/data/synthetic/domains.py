@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ldstyle.data.domains.scene_table import PAPER_VOCABULARY
 from ldstyle.data.synthetic.draws import Span
-from ldstyle.data.tables import PAPER_VOCABULARY
 
 VOCABULARY = PAPER_VOCABULARY
 

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
+from ldstyle.data.domains.scene_table import Progress
 from ldstyle.data.synthetic.domains import DOMAINS, VOCABULARY
 from ldstyle.data.synthetic.render import check_size, draw_scene
-from ldstyle.data.tables import Progress
 
 MANIFEST = "scenes.json"
 TABLE = "labels.csv"

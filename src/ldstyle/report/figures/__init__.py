@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ldstyle.report.figures.runs import Runs
-    from ldstyle.report.items import Absent, Picture
+    from ldstyle.report.model import Absent, Picture
 
 FIGURES: Mapping[str, str] = MappingProxyType(
     {

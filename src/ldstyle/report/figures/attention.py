@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.benchmark.records import CellResult
-from ldstyle.data.figures import pick_samples
-from ldstyle.data.tables import SceneTable
-from ldstyle.deploy.overlay import Explainer
+from ldstyle.benchmark.results.records import CellResult
+from ldstyle.data.domains.samples import pick_samples
+from ldstyle.data.domains.scene_table import SceneTable
+from ldstyle.deploy.explain import Explainer
+from ldstyle.evaluation.attention.maps import learned_maps
 from ldstyle.report.figures.images import (
     TrainedCell,
     attention_kind,
@@ -29,8 +30,7 @@ from ldstyle.report.figures.images import (
 from ldstyle.report.figures.overlays import AREA, PIXELS, Shown, draw_overlays, show
 from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.figures.style import drawing
-from ldstyle.report.items import Absent, Picture
-from ldstyle.training.attention_maps import learned_maps
+from ldstyle.report.model import Absent, Picture
 
 SLUG, TITLE = "attention", "Attention over images"
 _LABELS, _DOMAINS, _POINTS = 6, 2, 2

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ldstyle.report.figures.runs import Runs
 from ldstyle.report.figures.style import GREY, Look, drawing, looks, method_legend, new_figure
-from ldstyle.report.items import Absent, Picture
+from ldstyle.report.model import Absent, Picture
 from ldstyle.report.order import BASELINE
 from ldstyle.report.times import HOW, relative_times
 

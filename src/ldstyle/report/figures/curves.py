@@ -22,7 +22,7 @@ from ldstyle.report.figures.style import (
     panels,
     shorten,
 )
-from ldstyle.report.items import Absent, Picture
+from ldstyle.report.model import Absent, Picture
 
 CURVES, CURVES_TITLE = "training-curves", "Training curves"
 LOCALIZATION, LOCALIZATION_TITLE = "localization-epochs", "Localization by epoch"

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ldstyle.benchmark.comparison import Difference
-from ldstyle.benchmark.statistics import LEAST_VALUES, smallest_p
+from ldstyle.benchmark.results.comparison import Difference
+from ldstyle.benchmark.results.statistics import LEAST_VALUES, smallest_p
 from ldstyle.report.figures.runs import Runs, split_title
 from ldstyle.report.figures.style import FAINT, INK, QUIET, Look, arrange, drawing, looks, new_figure, panels, shorten
-from ldstyle.report.items import Absent, Picture
+from ldstyle.report.model import Absent, Picture
 from ldstyle.report.order import global_twin
-from ldstyle.report.tables_values import DASH, signed
+from ldstyle.report.tables.values import DASH, signed
 
 SLUG, TITLE = "differences", "Paired differences"
 AVERAGE = "average"

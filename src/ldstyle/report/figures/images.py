@@ -12,19 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.benchmark.reading import DamagedFileError, reading
-from ldstyle.benchmark.records import CellResult
-from ldstyle.data.decode import decode, decode_mask
-from ldstyle.data.splits import split_domain
-from ldstyle.data.tables import SceneTable
+from ldstyle.benchmark.results.reading import DamagedFileError, reading
+from ldstyle.benchmark.results.records import CellResult
+from ldstyle.data.domains.scene_table import SceneTable
+from ldstyle.data.loading.decode import decode, decode_mask
+from ldstyle.data.loading.splits import split_domain
 from ldstyle.deploy.classifier import Classifier, load
 from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.recorded_data import read_recorded
 from ldstyle.report.sources import data_of
-from ldstyle.training.attention_file import ATTENTION, load_attention
-from ldstyle.training.model_file import DESCRIPTION, WEIGHTS
-from ldstyle.training.run_folder import CONFIG
-from ldstyle.training.settings import load_config
+from ldstyle.runs.attention_file import ATTENTION, load_attention
+from ldstyle.runs.folder import CONFIG
+from ldstyle.runs.model_file import DESCRIPTION, WEIGHTS
+from ldstyle.runs.settings import load_config
 
 if TYPE_CHECKING:
     from ldstyle.nn import StyledNet

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ldstyle.benchmark.comparison import Entry
+from ldstyle.benchmark.results.comparison import Entry
 from ldstyle.report.figures.runs import Runs, UnavailableError, split_title
 from ldstyle.report.figures.style import (
     FAINT,
@@ -23,7 +23,7 @@ from ldstyle.report.figures.style import (
     panels,
     shorten,
 )
-from ldstyle.report.items import Absent, Picture
+from ldstyle.report.model import Absent, Picture
 
 SLUG, TITLE = "label-ap", "Average precision by label"
 MEAN = "mean (mAP)"

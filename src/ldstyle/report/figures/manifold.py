@@ -17,15 +17,16 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ldstyle.benchmark.records import CellResult
-from ldstyle.data.figures import pick_samples
-from ldstyle.data.tables import SceneTable
-from ldstyle.deploy.overlay import Explainer
+from ldstyle.benchmark.results.records import CellResult
+from ldstyle.data.domains.samples import pick_samples
+from ldstyle.data.domains.scene_table import SceneTable
+from ldstyle.deploy.explain import Explainer
+from ldstyle.evaluation.scores import evaluating
+from ldstyle.evaluation.style_statistics import style_points
 from ldstyle.functional import label_moments, resize_maps, unit_mass
 from ldstyle.functional.global_styles import global_moments
 from ldstyle.nn import InsertionPoint
-from ldstyle.nn.layout import as_maps
-from ldstyle.nouns import Moments
+from ldstyle.nn.backbones.layout import as_maps
 from ldstyle.report.figures.images import (
     BATCH,
     NO_MODELS,
@@ -42,10 +43,9 @@ from ldstyle.report.figures.images import (
 from ldstyle.report.figures.neighbours import NEIGHBOURS, Accuracy, standardized, tell
 from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.figures.style import COLOURS, INK, MARKERS, QUIET, arrange, drawing, new_figure, shorten
-from ldstyle.report.items import Absent, Picture
-from ldstyle.training.attention_file import learned_attention
-from ldstyle.training.scoring import evaluating
-from ldstyle.training.style_statistics import style_points
+from ldstyle.report.model import Absent, Picture
+from ldstyle.runs.attention_file import learned_attention
+from ldstyle.types import Moments
 
 SLUG, TITLE = "style-statistics", "Style statistics"
 GLOBAL, ATTENTION, MASKS = "global", "per label", "per label, true masks"

@@ -16,11 +16,11 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.data.tables import SceneTable
-from ldstyle.deploy.overlay import blend
+from ldstyle.data.domains.scene_table import SceneTable
+from ldstyle.deploy.explain import blend
+from ldstyle.evaluation.localization import locate
 from ldstyle.functional import resize_maps
 from ldstyle.report.figures.style import INK, QUIET, SKY, shorten
-from ldstyle.training.localization import locate
 
 PIXELS = 176
 """Side of a panel."""

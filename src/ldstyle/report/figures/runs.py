@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ldstyle.benchmark.comparison import Results
-from ldstyle.benchmark.methods import TITLES
-from ldstyle.benchmark.reading import DamagedFileError, left_out, read_json_lines, reading
-from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.grid.methods import TITLES
+from ldstyle.benchmark.results.comparison import Results
+from ldstyle.benchmark.results.reading import DamagedFileError, left_out, read_json_lines, reading
+from ldstyle.benchmark.results.records import CellResult
 from ldstyle.report.order import ORACLE, is_main, method_rank, split_rank
-from ldstyle.report.tables_cells import part_text
+from ldstyle.report.tables.cells import part_text
 
 METRICS = "metrics.jsonl"
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from ldstyle.data.figures import class_samples, pick_samples
-from ldstyle.data.tables import SceneTable
+from ldstyle.data.domains.samples import class_samples, pick_samples
+from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.report.figures.images import read_tables
 from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.figures.style import drawing
-from ldstyle.report.items import Absent, Picture
+from ldstyle.report.model import Absent, Picture
 
 SLUG, TITLE = "class-samples", "Class samples"
 _LABELS = 12

@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.benchmark.records import CellResult
+from ldstyle.benchmark.results.records import CellResult
 from ldstyle.config import (
     CSULiteConfig,
     EFDMixConfig,
@@ -25,12 +25,13 @@ from ldstyle.config import (
     LabelOperator,
     MixStyleConfig,
 )
-from ldstyle.data.tables import SceneTable
-from ldstyle.deploy.overlay import Explainer
+from ldstyle.data.domains.scene_table import SceneTable
+from ldstyle.deploy.explain import Explainer
+from ldstyle.evaluation.style_statistics import style_points
 from ldstyle.nn import LabelDecoupledStyle
+from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Draw, Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
-from ldstyle.nn.gradcam_bank import CachedMaps
 from ldstyle.nn.label_decoupled import Batch
 from ldstyle.report.figures.images import (
     TrainedCell,
@@ -45,9 +46,8 @@ from ldstyle.report.figures.images import (
 from ldstyle.report.figures.manifold import feature_maps
 from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.figures.style import COLOURS, QUIET, drawing, shorten
-from ldstyle.report.items import Absent, Picture
+from ldstyle.report.model import Absent, Picture
 from ldstyle.seeding import derive_seed
-from ldstyle.training.style_statistics import style_points
 
 SLUG, TITLE = "operators", "What the operators do"
 SHARE = 0.2

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ldstyle.benchmark.comparison import Entry
-from ldstyle.benchmark.methods import TITLES
+from ldstyle.benchmark.grid.methods import TITLES
+from ldstyle.benchmark.grid.sensitivity import SWEEPS, Sweep, sweep_points
 from ldstyle.benchmark.paper import TABLE_3
-from ldstyle.benchmark.sensitivity import SWEEPS, Sweep, sweep_points
+from ldstyle.benchmark.results.comparison import Entry
 from ldstyle.report.figures.runs import Runs
 from ldstyle.report.figures.style import GREY, INK, Look, arrange, drawing, looks, new_figure, panels
-from ldstyle.report.items import Absent, Picture
+from ldstyle.report.model import Absent, Picture
 
 SLUG, TITLE = "sensitivity", "Sensitivity"
 _SELECTED = {"stages": "stages", "top-ratio": "top_ratio", "refresh": "refresh_every"}

@@ -1,0 +1,1 @@
+"""Executors that run the cells of a grid: local processes or Ray."""

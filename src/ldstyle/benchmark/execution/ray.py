@@ -1,0 +1,146 @@
+"""Workers on a Ray cluster: every cell a task, on whichever node has room."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from ldstyle.benchmark.execution.cell_run import Job, Outcome, attempt
+
+
+class RayExecutor:
+    """Runs cells as tasks of an existing Ray cluster.
+
+    Every node needs this package and sees the data under the same path; drawn scenes are drawn where they are missing.
+    Nodes that see the results folder write into it, and a cell that was lost with its node goes on elsewhere from its
+    checkpoint. The others work in a scratch folder and send the files back; a lost cell then starts again.
+
+    Args:
+        address: Address of the cluster's head, ``host:port``, or ``auto`` on a machine that belongs to it.
+        cpus: Cores per cell.
+        gpus: GPUs per cell; by default 1 if the cluster has any, else 0.
+        connect_seconds: Time the head has to take a connection, and after which it is said that it does not answer.
+        options: More arguments for ``ray.init``.
+    """
+
+    def __init__(
+        self,
+        address: str = "auto",
+        *,
+        cpus: int = 1,
+        gpus: float | None = None,
+        connect_seconds: float = 15.0,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ValueError("The executor 'ray' needs the extra `ray`: install 'ldstyle[ray]'.") from error
+        self._ray, self._address, self._cpus, self._gpus = ray, address, cpus, gpus
+        self._connect_seconds, self._options = connect_seconds, options or {}
+        self._flying: dict[Any, str] = {}
+        self._asked: set[Any] = set()
+
+    def __enter__(self) -> Self:
+        check_address(self._address, seconds=self._connect_seconds)
+        waiting = (
+            f"The Ray cluster at {self._address!r} has not answered for {self._connect_seconds:g} s; still waiting.\n"
+        )
+        with _said_after(self._connect_seconds, waiting):
+            self._ray.init(address=self._address, log_to_driver=False, **self._options)
+        if self._gpus is None:
+            self._gpus = float(bool(self._ray.cluster_resources().get("GPU", 0)))
+        # A node that is lost takes its cells along: the runner gives them out again, with their checkpoints. Workers of
+        # GPU tasks end after each by default, and would import everything again for every cell.
+        self._task = self._ray.remote(
+            num_cpus=self._cpus, num_gpus=self._gpus, max_retries=0, max_calls=0, scheduling_strategy="SPREAD"
+        )(_attempt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reference in self._flying:
+            self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+    def free(self) -> int:
+        """Return how many more cells the nodes that are alive have room for."""
+        alive = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return max(0, sum(map(self._room, alive)) - len(self._flying))
+
+    def submit(self, job: Job) -> None:
+        """Send a cell to the cluster."""
+        self._flying[self._task.remote(job, self._cpus)] = job.cell.slug
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return the outcomes that have come in, waiting at most so long for the first."""
+        ready, _ = self._ray.wait(list(self._flying), num_returns=1, timeout=seconds)
+        return [self._collect(reference, self._flying.pop(reference)) for reference in ready]
+
+    def interrupt(self) -> None:
+        """Ask the tasks to save their state and stop; a task that has not begun does not begin."""
+        # Once each: a run notes the first request, and a second one would cut it short while it saves.
+        for reference in self._flying.keys() - self._asked:
+            self._ray.cancel(reference, force=False)
+        self._asked |= self._flying.keys()
+
+    def _room(self, resources: dict[str, float]) -> int:
+        room = resources.get("CPU", 0) // self._cpus
+        return int(min(room, resources.get("GPU", 0) // self._gpus) if self._gpus else room)
+
+    def _collect(self, reference: Any, cell: str) -> Outcome:
+        errors = self._ray.exceptions
+        lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError)
+        try:
+            outcome: Outcome = self._ray.get(reference)
+        except errors.TaskCancelledError as error:
+            return Outcome(cell, "stopped", error=_first_line(error))
+        except lost as error:
+            return Outcome(cell, "lost", error=_first_line(error))
+        except errors.RayError as error:
+            return Outcome(cell, "failed", error=_first_line(error), trace=str(error))
+        return outcome
+
+
+def check_address(address: str, *, seconds: float) -> None:
+    """Refuse an address at which nothing takes a connection; Ray itself would try for minutes, without a word.
+
+    Raises:
+        ConnectionError: Nothing answers.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return  # `auto` and the like
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(
+            f"No Ray cluster answers at {address!r} within {seconds:g} s: {error}. Start it by `ray start --head`, or "
+            "correct --address; --connect-seconds waits longer."
+        ) from None
+
+
+@contextmanager
+def _said_after(seconds: float, text: str) -> Iterator[None]:
+    """Write a sentence to standard error if what is done inside takes longer."""
+    timer = threading.Timer(seconds, lambda: sys.stderr.write(text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _attempt(job: Job, threads: int) -> Outcome:
+    import torch
+
+    torch.set_num_threads(threads)
+    return attempt(job)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

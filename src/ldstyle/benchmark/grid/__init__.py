@@ -1,0 +1,1 @@
+"""The grid: methods, presets, imagery and cells."""

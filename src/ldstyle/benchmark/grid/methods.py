@@ -1,0 +1,137 @@
+"""The methods of the benchmark as data: names in the paper's order, titles, and settings; a file is a method too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ldstyle.data.domains.vocabulary import did_you_mean
+from ldstyle.runs.settings import Settings, complete, method_settings, read_settings
+
+TITLES = {
+    "erm": "ERM",
+    "mixstyle": "MixStyle",
+    "efdmix": "EFDMix",
+    "csu": "CSU",
+    "swad": "SWAD",
+    "ld-mixstyle": "LD-MixStyle",
+    "ld-efdmix": "LD-EFDMix",
+    "ld-csu": "LD-CSU",
+    "ld-mixstyle-gc": "LD-MixStyle-GC",
+    "ld-efdmix-gc": "LD-EFDMix-GC",
+    "ld-csu-gc": "LD-CSU-GC",
+    "oracle": "Oracle",
+    "csu-published": "CSU (published)",
+    "dsu": "DSU",
+    "ld-mixstyle-probe": "LD-MixStyle-Probe",
+    "ld-efdmix-probe": "LD-EFDMix-Probe",
+    "ld-csu-probe": "LD-CSU-Probe",
+    "ld-mixstyle-masks": "LD-MixStyle-Masks",
+    "ld-efdmix-masks": "LD-EFDMix-Masks",
+    "ld-csu-masks": "LD-CSU-Masks",
+    "ld-mixstyle-paper": "LD-MixStyle (bare)",
+    "ld-efdmix-paper": "LD-EFDMix (bare)",
+    "ld-csu-paper": "LD-CSU (bare)",
+    "ld-mixstyle-gc-paper": "LD-MixStyle-GC (bare)",
+    "ld-efdmix-gc-paper": "LD-EFDMix-GC (bare)",
+    "ld-csu-gc-paper": "LD-CSU-GC (bare)",
+}
+METHODS = tuple(TITLES)
+"""All built-in methods: the paper's rows in its order, then what goes beyond them."""
+
+PAPER_METHODS = METHODS[: METHODS.index("oracle") + 1]
+WITH_SWAD = "+swad"
+"""Ending that adds dense weight averaging to any method, e.g. ``ld-efdmix+swad``."""
+
+_LABEL_DECOUPLED = tuple(name for name in PAPER_METHODS if name.startswith("ld-"))
+GROUPS = {
+    "all": PAPER_METHODS,
+    "ld": _LABEL_DECOUPLED,
+    "beyond": ("csu-published", "dsu", *(name + WITH_SWAD for name in _LABEL_DECOUPLED)),
+}
+"""Names that stand for several methods."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~=_-]*")
+"""What a method may be called, since folders bear its name."""
+
+_NOT_A_METHODS = ("data", "out", "seed", "devices", "quiet", "checkpoint_minutes", "keep_epochs", "logger")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the benchmark.
+
+    Attributes:
+        name: Short name; folders and records bear it.
+        title: Name in tables.
+        settings: Settings of a run that make the method: style, stages, weight averaging.
+        oracle: Trained on the target's own training part instead of the sources: the within-domain ceiling.
+        base: Name of the method it is a variant of, whose selected settings it shares.
+        edits: Settings that make it one, above the preset's schedule and the selected ones.
+    """
+
+    name: str
+    title: str
+    settings: Settings
+    oracle: bool = False
+    base: str | None = None
+    edits: Settings = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"A method's name must be made of letters, digits and . + ~ = _ -; got {self.name!r}.")
+
+
+def load_method(name_or_path: str) -> Method:
+    """Return a built-in method by name, or a method of the user's own by its YAML file.
+
+    ``+swad`` after either adds dense weight averaging. A file holds settings of a run, at least ``style``, and may have
+    a ``title``; its ``method``, or else the file's name, is the method's name.
+
+    Raises:
+        ValueError: There is no such method, or the file holds what is not a method's to say.
+        FileNotFoundError: There is no such file.
+    """
+    if name_or_path.endswith(WITH_SWAD):
+        plain = load_method(name_or_path.removesuffix(WITH_SWAD))
+        swad = plain.settings.get("swad") or {}
+        settings = {**plain.settings, "method": plain.name + WITH_SWAD, "swad": {} if swad is True else swad}
+        return replace(plain, name=plain.name + WITH_SWAD, title=f"{plain.title} + SWAD", settings=settings)
+    if Path(name_or_path).suffix in (".yaml", ".yml"):
+        return _own_method(Path(name_or_path))
+    if name_or_path not in TITLES:
+        raise ValueError(
+            f"There is no method {name_or_path!r}.{did_you_mean(name_or_path, TITLES)} Choose from: "
+            f"{', '.join(METHODS)}, the groups {', '.join(GROUPS)}, or a YAML file."
+        )
+    oracle = name_or_path == "oracle"
+    settings = {**method_settings("erm" if oracle else name_or_path), "method": name_or_path}
+    return Method(name_or_path, TITLES[name_or_path], settings, oracle)
+
+
+def load_methods(names: Iterable[str]) -> tuple[Method, ...]:
+    """Return methods by names, groups and files, each once, in the order given."""
+    found: dict[str, Method] = {}
+    for name in names:
+        for member in GROUPS.get(name, (name,)):
+            method = load_method(member)
+            if method != found.setdefault(method.name, method):
+                raise ValueError(f"Two different methods are called {method.name!r}. Rename one by its `method`.")
+    return tuple(found.values())
+
+
+def _own_method(path: Path) -> Method:
+    settings = read_settings(path)
+    title = settings.pop("title", None)
+    name = str(settings.get("method", path.stem))
+    foreign = [key for key in _NOT_A_METHODS if key in settings]
+    if foreign:
+        raise ValueError(f"'{path}' describes a method, for any data and seed; remove `{foreign[0]}` from it.")
+    settings["method"] = name
+    try:
+        complete(settings)
+        return Method(name, str(title or name), settings)
+    except ValueError as error:
+        raise ValueError(f"'{path}' is not a method: {error}") from None

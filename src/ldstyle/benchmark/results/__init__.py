@@ -1,0 +1,1 @@
+"""Results of a grid: records, statistics, status and verification."""

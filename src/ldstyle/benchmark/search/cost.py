@@ -1,0 +1,113 @@
+"""What a search will cost, before it is begun."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import optuna
+import torch
+from optuna.trial import TrialState
+
+from ldstyle.benchmark.search.objective import fold_config
+from ldstyle.benchmark.search.storage import open_storage
+from ldstyle.benchmark.search.study import SearchConfig, method_phase, shared_phase, spent, study_name
+from ldstyle.data.loading.splits import split_domain
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.sources import read_tables
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What is left to do.
+
+    Attributes:
+        trials: Trials left, by study.
+        folds: Runs per trial.
+        steps: Training steps at most; early stopping and pruning save some.
+        seconds: Time at most for all workers together, or expected if trials have been timed.
+        basis: What the time follows from.
+    """
+
+    trials: dict[str, int]
+    folds: int
+    steps: int
+    seconds: float
+    basis: str
+
+    def describe(self, *, workers: int) -> str:
+        """Return the estimate as a sentence or two."""
+        left = " + ".join(f"{count} {name}" for name, count in self.trials.items())
+        hours = self.seconds / workers / 3600
+        span = (
+            f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min" if hours >= 1 / 30 else f"{3600 * hours:.0f} s"
+        )
+        runs = sum(self.trials.values()) * self.folds
+        return (
+            f"Trials left: {left}, {self.folds} runs each: {runs} runs, at most {self.steps} steps. About {span} with "
+            f"{workers} worker{'s' if workers > 1 else ''}, {self.basis}."
+        )
+
+
+def estimate_cost(config: SearchConfig) -> Cost:
+    """Estimate what is left of a search: from the trials it has finished, or from a step timed here."""
+    storage = open_storage(config.out, config.storage)
+    shared = shared_phase(config)
+    phases = [phase for phase in (shared, method_phase(config, {})) if phase is not None]
+    known = {summary.study_name for summary in optuna.get_all_study_summaries(storage)}
+    left: dict[str, int] = {}
+    durations: list[float] = []
+    for phase in phases:
+        left[phase.name] = phase.budget
+        name = study_name(config, phase.name)
+        if name in known:
+            study = optuna.load_study(study_name=name, storage=storage)
+            left[phase.name] = max(0, phase.budget - spent(study))
+            durations += _durations(study)
+    steps = {fold: _steps(config, fold_config(phases[0].settings, fold, Path())) for fold in config.folds}
+    total = sum(steps.values()) * sum(left.values())
+    if durations:
+        seconds, basis = float(np.mean(durations)) * sum(left.values()), f"as the {len(durations)} trials before"
+    elif total:
+        seconds = total * time_step(fold_config(phases[-1].settings, config.folds[0], Path()))
+        basis = "from one timed step, without what early stopping and pruning save"
+    else:
+        seconds, basis = 0.0, "since all is done"
+    return Cost(left, len(config.folds), total, seconds, basis)
+
+
+def time_step(config: RunConfig) -> float:
+    """Return the seconds that a forward and a backward pass of a plain batch take here, the faster of two."""
+    from lightning.fabric import Fabric
+
+    from ldstyle.nn.backbones.layout import logits_of
+    from ldstyle.runs.backbone import create_network
+
+    device = Fabric(accelerator=config.accelerator, devices=1).device
+    network = create_network(config.backbone.name, num_labels=6, output_stride=config.backbone.output_stride).to(device)
+    images = torch.zeros(config.optimizer.batch_size, 3, config.data.size, config.data.size, device=device)
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        logits_of(network(images)).sum().backward()
+        # Copying to the host makes the device finish.
+        next(network.parameters()).detach().cpu()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def _steps(config: SearchConfig, run: RunConfig) -> int:
+    """Return the most steps of a fold's run."""
+    optimizer = run.optimizer
+    if optimizer.steps_per_epoch is not None:
+        return optimizer.epochs * optimizer.steps_per_epoch
+    tables = read_tables(run.data, run.data.sources, require_images=False)
+    samples = sum(len(split_domain(table, seed=run.seed).train) for table in tables)
+    return optimizer.epochs * ((1 + run.data.pseudo_domain) * samples // optimizer.batch_size)
+
+
+def _durations(study: optuna.Study) -> list[float]:
+    trials = study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.PRUNED])
+    return [trial.duration.total_seconds() for trial in trials if trial.duration is not None]

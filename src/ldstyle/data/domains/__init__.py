@@ -1,0 +1,1 @@
+"""Domains on disk: archives, CSV tables, discovery, vocabulary and checks."""

@@ -1,0 +1,121 @@
+"""What is right and wrong with the files of a domain: layout, counts, and images that cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ldstyle.data.domains.archives import Sea
+from ldstyle.data.domains.csv import ALL_LABELS, LabelColumns, unlisted_images
+from ldstyle.data.domains.discovery import Source, read_source
+from ldstyle.data.domains.scene_table import Progress, SceneTable, first_few
+from ldstyle.data.domains.table1 import differences
+from ldstyle.data.domains.vocabulary import LabelMap
+from ldstyle.data.loading.decode import decode, decode_mask, image_size
+
+PROBE_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found in one domain.
+
+    Attributes:
+        domain: Name of the domain.
+        rows: Rows of the label table.
+        readable: How many of their images are there and can be decoded.
+        sizes: Image sizes, as ``256×256``, and how many images have each.
+        problems: What must be mended, one sentence per kind.
+        notes: What is worth knowing: differences from Table 1, images that an own table does not list.
+        counts: Images in which each label is present, and in which it is known.
+    """
+
+    domain: str
+    rows: int
+    readable: int
+    sizes: Counter[str]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    counts: Mapping[str, tuple[int, int]]
+
+
+def inspect_domain(
+    name: str,
+    source: Source,
+    *,
+    label_map: LabelMap,
+    sea: Sea = "drop",
+    columns: LabelColumns = ALL_LABELS,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Read a domain's table and decode each of its images; problems are collected, not raised."""
+    problems: list[Exception] = []
+    try:
+        # Labels are counted over all rows, whether their images are there or not.
+        read = partial(read_source, name, source, label_map=label_map, sea=sea, columns=columns)
+        labelled = read(require_images=False, report=lambda problem: None)
+        table = read(report=problems.append)
+    except (ValueError, TypeError, OSError) as error:
+        return Inspection(name, 0, 0, Counter(), (*map(str, problems), str(error)), (), {})
+    sizes, unreadable = _probe(table, progress)
+    sentences = [str(problem) for problem in problems]
+    if unreadable:
+        few = " ".join(unreadable[:3]) + (f" And {len(unreadable) - 3} more." if len(unreadable) > 3 else "")
+        sentences.append(f"{len(unreadable)} of {len(table)} samples of {name!r} cannot be read. {few}")
+    notes = differences(labelled)
+    unlisted = [] if source.archive else unlisted_images(source.path)
+    if unlisted:
+        notes.append(f"{name}: {len(unlisted)} images are not in '{source.path.name}': {first_few(unlisted)}")
+    readable = len(table) - len(unreadable)
+    return Inspection(name, len(labelled), readable, sizes, tuple(sentences), tuple(notes), _count_labels(labelled))
+
+
+def unknown_labels(inspections: Sequence[Inspection]) -> list[str]:
+    """Name each label that domains leave blank in every row, one sentence each."""
+    read = [one for one in inspections if one.counts]
+    sentences = []
+    for label in dict.fromkeys(label for one in read for label in one.counts):
+        blank = [one.domain for one in read if not one.counts.get(label, (0, 0))[1]]
+        where = "every domain" if len(blank) == len(read) else ", ".join(blank)
+        if blank:
+            sentences.append(f"{label} is unknown in every row of {where}; trained on these alone, it is not learned")
+    return sentences
+
+
+def _count_labels(table: SceneTable) -> dict[str, tuple[int, int]]:
+    present, known = (table.labels == 1).sum(axis=0), (table.labels != -1).sum(axis=0)
+    return {label: (int(present[i]), int(known[i])) for i, label in enumerate(table.vocabulary)}
+
+
+def _probe(table: SceneTable, progress: Progress | None) -> tuple[Counter[str], list[str]]:
+    """Decode every image and mask; return the sizes of the images that can be, and why the others cannot."""
+    sizes: Counter[str] = Counter()
+    unreadable = []
+    masks = table.masks or (None,) * len(table)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        samples = pool.map(partial(_decode, table.root), table.keys, masks)
+        for done, (size, reason) in enumerate(samples, start=1):
+            if reason:
+                unreadable.append(reason)
+            else:
+                sizes[size] += 1
+            if progress:
+                progress(done, len(table), table.domain)
+    return sizes, unreadable
+
+
+def _decode(root: Path, key: str, mask: str | None) -> tuple[str, str]:
+    """Return the size of an image as text, or why it or its mask cannot be decoded."""
+    try:
+        decode(root / key, PROBE_SIZE)
+        if mask:
+            decode_mask(root / mask, PROBE_SIZE)
+        width, height = image_size(root / key)
+        return f"{width}×{height}", ""
+    except (ValueError, OSError) as error:
+        return "", str(error)

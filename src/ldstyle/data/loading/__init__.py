@@ -1,0 +1,1 @@
+"""From image files to training batches: decoding, cache, splits, sampler and augmentation."""

@@ -1,0 +1,188 @@
+"""Image files to squares of 8-bit RGB, and mask files to squares of bits.
+
+BMP, GIF, JPEG, PNG, TIFF and WebP are read, whatever the file is called; every other format is refused, so that no
+file starts a program. What is done with the images that are not plain 8-bit RGB:
+
+=====================  ================================================================================
+grey, 1-bit            the one channel becomes all three
+palette                the palette's colours
+RGBA, grey + alpha     alpha is dropped, colours stay as stored
+CMYK, YCbCr, HSV       converted by Pillow, without a colour profile
+more than 8 bits       refused: 16-bit, 32-bit, float and LAB images fill a range of values that is not known
+several frames         refused (animations, multi-page TIFF), except MPO, the two-picture JPEG of cameras and
+                       drones, of which the first picture is taken
+EXIF orientation       applied, to images and masks: a mask is laid over its image as viewers show both
+odd sizes              resized to the square, the aspect ratio is not kept
+=====================  ================================================================================
+
+JPEG is decoded at full size before resizing: the decoder's own reduction is faster and gives other pixels.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ldstyle.data.domains.scene_table import IMAGE_FORMATS
+
+# What Pillow's plugins raise on damaged files, beyond OSError; SyntaxError stands for a broken PNG chunk.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
+
+_DEEP = re.compile(r";(12|16)[A-Z]*$")
+"""How Pillow names the stored samples of PNG and TIFF files with 12 or 16 bits, e.g. ``RGB;16B``."""
+
+LARGEST_SIDE = 16_384
+"""Most pixels per side of a square; beyond, an image does not fit into memory."""
+
+_ORIENTATION = 274
+"""Number of the EXIF tag."""
+
+_EIGHT_BITS = (
+    "Images must have 8 bits per channel: rescale all by one range of values, e.g. with `gdal_translate -ot Byte "
+    "-scale LOW HIGH 0 255 IN OUT`. `ldstyle map` takes deep scenes with --range LOW HIGH"
+)
+
+
+def decode(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np.uint8]:
+    """Decode an image and resize it to a square with antialiased bilinear interpolation.
+
+    Args:
+        path: Image file.
+        size: Side S of the square in pixels.
+        content: The bytes of the file where they have been read already; ``path`` then only names the image.
+
+    Returns:
+        RGB values, (3, S, S) uint8, contiguous.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file cannot be decoded, or is of a kind that is refused; path and reason are named.
+    """
+    require_side(size)
+    with _opened(path, content) as image:
+        rgb = _to_rgb(image)
+        if rgb.size != (size, size):
+            rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def decode_mask(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np.uint8]:
+    """Decode a bit mask and bring it to a square by its nearest pixels.
+
+    Args:
+        path: Mask file with one 8-bit channel, grey or palette; palette masks give their indices.
+        size: Side S of the square in pixels.
+        content: The bytes of the file where they have been read already.
+
+    Returns:
+        Bits as stored, (S, S) uint8.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file cannot be decoded or has more than one 8-bit channel; path and reason are named.
+    """
+    require_side(size)
+    with _opened(path, content) as image:
+        if image.mode not in ("1", "L", "P"):
+            raise ValueError(f"a mask has one 8-bit channel, bit l for label l, and this has mode {image.mode}")
+        if image.size != (size, size):
+            image = image.resize((size, size), Image.Resampling.NEAREST)
+    return np.asarray(image, dtype=np.uint8)
+
+
+def require_side(size: int) -> None:
+    """Raise if images cannot be brought to squares of this side."""
+    if not 1 <= size <= LARGEST_SIDE:
+        raise ValueError(f"`size` must be a positive number of pixels, at most {LARGEST_SIDE}; got {size}.")
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Return width and height of an image in pixels, as `decode` sees it, without decoding it."""
+    with _identified(path, _read(path)) as image:
+        width, height = image.size
+        # Pillow gives the size of TIFF images as they are once they are loaded and turned.
+        turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+    return (height, width) if turned else (width, height)
+
+
+@contextmanager
+def _opened(path: Path, content: bytes | None) -> Iterator[Image.Image]:
+    """Open and load an image, the way up that its EXIF orientation says."""
+    with _identified(path, _read(path) if content is None else content) as image:
+        frames = getattr(image, "n_frames", 1)
+        if frames > 1 and image.format != "MPO":
+            raise ValueError(f"it has {frames} frames; give each a file of its own")
+        _require_eight_bits(image)
+        image.load()
+        yield ImageOps.exif_transpose(image)
+
+
+@contextmanager
+def _identified(path: Path, content: bytes) -> Iterator[Image.Image]:
+    """Open an image of a known format; whatever goes wrong until it is closed becomes a ValueError that names it."""
+    try:
+        with Image.open(BytesIO(content), formats=tuple(IMAGE_FORMATS)) as image:
+            yield image
+    except UnidentifiedImageError:
+        formats = ", ".join(IMAGE_FORMATS)
+        reason = (
+            f"its format or sample layout is none of {formats}; store it as 8-bit RGB" if content else "it is empty"
+        )
+        raise ValueError(f"'{path}' cannot be used: {reason}.") from None
+    except _DAMAGE as error:
+        raise ValueError(f"'{path}' cannot be used: {str(error) or type(error).__name__}.") from error
+
+
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        # A pipe would be waited on for ever.
+        raise ValueError(f"'{path}' cannot be used: it is not a regular file.")
+    return path.read_bytes()
+
+
+def _require_eight_bits(image: Image.Image) -> None:
+    stored = [word for tile in getattr(image, "tile", ()) for word in _words(tile[3])]
+    if image.format in ("PNG", "TIFF") and any(_DEEP.search(word) for word in (image.mode, *stored)):
+        raise ValueError(f"it has more than 8 bits per channel. {_EIGHT_BITS}")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"mode {image.mode} has no known range of values. {_EIGHT_BITS}")
+
+
+def _words(arguments: object) -> list[str]:
+    """Return the text among the arguments of a decoder, which are one word or a tuple."""
+    return [word for word in (arguments if isinstance(arguments, tuple) else (arguments,)) if isinstance(word, str)]
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    match image.mode:
+        case "RGB":
+            return image
+        case "P" | "PA":
+            # By way of RGBA: straight to RGB, Pillow warns about palettes whose transparency is a table.
+            return image.convert("RGBA").convert("RGB")
+        case "1" | "L" | "LA" | "La" | "RGBA" | "RGBa" | "RGBX" | "CMYK" | "YCbCr" | "HSV":
+            return image.convert("RGB")
+        case mode:
+            raise ValueError(f"mode {mode} has no known range of values; store it as 8-bit RGB")

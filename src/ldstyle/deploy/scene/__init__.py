@@ -1,0 +1,1 @@
+"""Label maps of whole georeferenced scenes."""

@@ -1,0 +1,111 @@
+"""How large things are on the ground: whether a scene shows them at the size the model was trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ldstyle.runs.model_file import LoadedModel
+
+_METRES_PER_DEGREE = 111_320.0
+_ALIKE = 1.5
+_MOST_APART = 2.0
+
+
+@dataclass(frozen=True)
+class GroundScale:
+    """Side of an image on the ground, in metres.
+
+    Attributes:
+        shortest: Of the images the model was trained on, the smallest.
+        longest: Of those, the largest.
+    """
+
+    shortest: float
+    longest: float
+
+
+def trained_scale(model: LoadedModel, stated: Sequence[float] = ()) -> GroundScale | None:
+    """Return how much ground the training images show, or ``None`` if neither user nor model states it.
+
+    Args:
+        model: The model; it may state the ground sampling distance of its training images.
+        stated: Metres per pixel of the training images at the model's size, one value per source or one for all; they
+            take precedence. The names of the sources state nothing.
+    """
+    values = tuple(stated) or (() if model.gsd is None else (model.gsd,))
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        raise ValueError(f"--trained-gsd must be metres above 0; got {' '.join(f'{value:g}' for value in values)}.")
+    if not values:
+        return None
+    return GroundScale(min(values) * model.size, max(values) * model.size)
+
+
+def matching_tile(scale: GroundScale, gsd: float) -> int:
+    """Return the side in pixels of a tile that shows as much ground as the training images.
+
+    Raises:
+        ValueError: The sources differ by more than a factor of two, so no one tile suits them.
+    """
+    if scale.longest > _MOST_APART * scale.shortest:
+        raise ValueError(
+            f"--match-gsd needs training images of about one scale; the sources show {_range(scale)} of ground, more "
+            f"than a factor of {_MOST_APART:g} apart. Choose --tile for the source that the scene resembles."
+        )
+    return max(1, round(math.sqrt(scale.shortest * scale.longest) / gsd))
+
+
+def metres_per_pixel(x_scale: float, y_scale: float, *, degrees: bool, unit: float, latitude: float) -> float:
+    """Return the ground sampling distance of a raster.
+
+    Args:
+        x_scale: Width of a pixel in the units of its reference system.
+        y_scale: Height of a pixel in those units.
+        degrees: Whether they are degrees.
+        unit: Metres per unit otherwise.
+        latitude: Latitude of the middle of the raster in degrees.
+    """
+    if degrees:
+        x_scale, y_scale = x_scale * math.cos(math.radians(latitude)), y_scale
+        unit = _METRES_PER_DEGREE
+    return math.sqrt(abs(x_scale * y_scale)) * unit
+
+
+def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Sequence[float] = ()) -> list[str]:
+    """Say whether tiles show as much ground as the training images.
+
+    Args:
+        model: The model.
+        gsd: Metres per pixel of the scene; ``None`` if it has no reference system.
+        tile: Side of a tile in pixels.
+        stated: See :func:`trained_scale`.
+    """
+    if gsd is None:
+        return ["The scene has no reference system, so the size of a pixel on the ground is not known."]
+    side = gsd * tile
+    here = f"A tile of {tile} px at {gsd:.3g} m shows {side:.0f} m of ground"
+    scale = trained_scale(model, stated)
+    if scale is None:
+        return [
+            f"{here}; the model does not state how much its training images showed. State it with --trained-gsd, or "
+            "compare, and set --tile."
+        ]
+    trained = _range(scale)
+    if scale.shortest / _ALIKE <= side <= scale.longest * _ALIKE:
+        return [f"{here}, about as the training images did ({trained})."]
+    larger = side < scale.shortest
+    one = scale.longest <= _MOST_APART * scale.shortest
+    way_out = f"Set --match-gsd (tiles of {matching_tile(scale, gsd)} px)" if one else "Set --tile"
+    factor = scale.shortest / side if larger else side / scale.longest
+    return [
+        f"warning: {here}, the training images {trained}: objects look {factor:.1f} times "
+        f"{'larger' if larger else 'smaller'} than the model knows them. {way_out}, or do not "
+        "trust the map."
+    ]
+
+
+def _range(scale: GroundScale) -> str:
+    if scale.shortest == scale.longest:
+        return f"{scale.shortest:.0f} m"
+    return f"{scale.shortest:.0f} to {scale.longest:.0f} m"

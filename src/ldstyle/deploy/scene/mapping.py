@@ -1,0 +1,258 @@
+"""A map of labels over a scene of any size, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from ldstyle.data.domains.scene_table import Progress
+from ldstyle.deploy.classifier import Classifier
+from ldstyle.deploy.read_ahead import read_ahead
+from ldstyle.deploy.scene.ground import matching_tile, scale_words, trained_scale
+from ldstyle.deploy.scene.reader import Scene, open_scene
+from ldstyle.deploy.scene.tile_store import TileStore
+from ldstyle.deploy.scene.tiling import TileGrid, blend_rows
+from ldstyle.deploy.scene.writers import Georeference, write_footprints, write_geotiff
+from ldstyle.evaluation.scores import evaluating
+from ldstyle.runs.model_file import description_digest
+
+SUFFIXES = (".tif", ".tiff")
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """How a scene is mapped.
+
+    Attributes:
+        tile: Side of a tile in pixels of the scene; ``None`` takes the size of the model's images.
+        match_gsd: Choose the tile that shows as much ground as the training images.
+        overlap: Tiles along the side of a tile: 1 is no overlap, 2 shares half with the next, 4 three quarters.
+        bands: Bands for red, green and blue; by default the first three.
+        limits: Values that become black and white; needed unless the scene is of 8 bits.
+        min_valid: A tile is predicted if at least this share of it has data.
+        batch_size: Tiles at once.
+        trained_gsd: Metres per pixel of the training images at the model's size, for all or one per source.
+        allow_virtual: Open rasters of any format, also virtual ones, which read the files and addresses they name.
+    """
+
+    tile: int | None = None
+    match_gsd: bool = False
+    overlap: int = 2
+    bands: Sequence[int] | None = None
+    limits: tuple[float, float] | None = None
+    min_valid: float = 0.5
+    batch_size: int = 32
+    allow_virtual: bool = False
+    trained_gsd: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_valid <= 1:
+            raise ValueError(f"`min_valid` must be above 0 and at most 1; got {self.min_valid}.")
+
+
+@dataclass(frozen=True)
+class SceneMap:
+    """What was written.
+
+    Attributes:
+        raster: Probabilities, a band per label.
+        footprints: Regions above threshold, GeoJSON.
+        regions: Their number.
+        resumed: Rows of tiles that were there from an interrupted run.
+        dropped: Rows of that run that were damaged and computed again.
+        sentences: What to know about the map, in words.
+    """
+
+    raster: Path
+    footprints: Path
+    regions: int
+    resumed: int
+    dropped: int
+    sentences: tuple[str, ...]
+
+
+def map_scene(
+    classifier: Classifier,
+    path: Path,
+    out: Path,
+    *,
+    options: MapOptions | None = None,
+    progress: Progress | None = None,
+) -> SceneMap:
+    """Map the probability of each label over a scene.
+
+    The scene is cut into cells of one stride. A cell's value is the mean of the tiles over it, weighted towards the
+    tiles whose middle is near. Finished rows are stored next to ``out`` until the map is there, so an interrupted run
+    resumes where it stopped; one process at a time may write to ``out``.
+
+    Args:
+        classifier: The model.
+        path: A GeoTIFF, PNG, JPEG or JPEG 2000 file.
+        out: GeoTIFF to write; footprints go to the same name with ``.geojson``.
+        options: How to map.
+        progress: Told of each row of tiles.
+
+    Raises:
+        ValueError: The scene or an option cannot be used, or another process is writing to ``out``.
+    """
+    options = options or MapOptions()
+    if out.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"--out must be a GeoTIFF that ends in {' or '.join(SUFFIXES)}; got '{out}'.")
+    opened = open_scene(
+        path,
+        bands=options.bands,
+        limits=options.limits,
+        fill=classifier.model.preprocessing.mean,
+        allow_virtual=options.allow_virtual,
+    )
+    with opened as scene, _sole_writer(out):
+        tile = _tile(classifier, scene, options)
+        grid = TileGrid(scene.dataset.height, scene.dataset.width, tile, options.overlap)
+        store = TileStore(
+            out.with_name(f"{out.name}.tiles"),
+            rows=grid.tiles[0],
+            columns=grid.tiles[1],
+            labels=len(classifier.vocabulary),
+            identity=_identity(classifier, path, scene, grid, options),
+        )
+        resumed = len(store)
+        _predict_rows(classifier, scene, grid, store, options, progress)
+        return _write(classifier, scene, grid, store, out, resumed, options.trained_gsd)
+
+
+def footprints_of(out: Path) -> Path:
+    """Return where the footprints of a map are written."""
+    return out.with_suffix(".geojson")
+
+
+@contextmanager
+def _sole_writer(out: Path) -> Iterator[None]:
+    """Refuse a second process that would write the same raster or footprints; ends with the process."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out.with_name(f".{out.stem}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"Another process is writing the map '{out}'. Wait until it has ended, or choose another --out."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _tile(classifier: Classifier, scene: Scene, options: MapOptions) -> int:
+    if not options.match_gsd:
+        return options.tile or classifier.size
+    scale = trained_scale(classifier.model, options.trained_gsd)
+    if scale is None or scene.gsd is None:
+        what = "the scene" if scene.gsd is None else "the model"
+        way_out = "Set --tile" if scene.gsd is None else "State it with --trained-gsd, or set --tile"
+        raise ValueError(f"--match-gsd needs the size of a pixel on the ground; {what} does not state it. {way_out}.")
+    if options.tile is not None:
+        raise ValueError("--tile and --match-gsd both choose the tile; set one of them.")
+    pixels = matching_tile(scale, scene.gsd)
+    return max(1, round(pixels / options.overlap)) * options.overlap
+
+
+def _identity(classifier: Classifier, path: Path, scene: Scene, grid: TileGrid, options: MapOptions) -> dict[str, Any]:
+    """Return what the values of tiles depend on."""
+    file = path.stat()
+    return {
+        "model": description_digest(classifier.model.info),
+        "device": classifier.device.type,
+        "options": asdict(options),
+        "scene": [str(path.resolve()), file.st_size, file.st_mtime_ns],
+        "grid": [grid.height, grid.width, grid.tile, grid.overlap],
+        "bands": list(scene.bands),
+        "limits": scene.limits,
+    }
+
+
+def _predict_rows(
+    classifier: Classifier,
+    scene: Scene,
+    grid: TileGrid,
+    store: TileStore,
+    options: MapOptions,
+    progress: Progress | None,
+) -> None:
+    """Predict the rows of tiles that are missing, reading ahead while the network computes."""
+    rows, columns = grid.tiles
+    places = ((row, column) for row in range(len(store), rows) for column in range(columns))
+
+    def read(place: tuple[int, int]) -> NDArray[np.uint8] | None:
+        pixels, valid = scene.read(grid, *place, classifier.size)
+        return pixels if valid >= options.min_valid else None
+
+    # One thread: an open raster may not be read by two.
+    tiles = read_ahead(read, places, workers=1, ahead=2 * options.batch_size)
+    with evaluating(classifier), torch.inference_mode():
+        for row in range(len(store), rows):
+            values = np.full(store.shape, np.nan, dtype=np.float32)
+            batch: list[tuple[int, NDArray[np.uint8]]] = []
+            for column in range(columns):
+                pixels = next(tiles)
+                if pixels is not None:
+                    batch.append((column, pixels))
+                if batch and (len(batch) == options.batch_size or column == columns - 1):
+                    images = torch.from_numpy(np.stack([pixels for _, pixels in batch])).to(classifier.device)
+                    scores = classifier.judge(classifier(images).float().cpu()).probabilities
+                    values[[column for column, _ in batch]] = scores.numpy()
+                    batch = []
+            store.append(values)
+            if progress is not None:
+                progress(row + 1, rows, "rows of tiles")
+
+
+def _with_data(rows: Iterator[NDArray[np.float32]], scene: Scene, grid: TileGrid) -> Iterator[NDArray[np.float32]]:
+    """Take the values from cells in which the scene has no data, although a tile reaches over them."""
+    for number, row in enumerate(rows):
+        yield np.where(scene.cells_with_data(grid, number), row, np.float32("nan"))
+
+
+def _write(
+    classifier: Classifier,
+    scene: Scene,
+    grid: TileGrid,
+    store: TileStore,
+    out: Path,
+    resumed: int,
+    trained_gsd: Sequence[float],
+) -> SceneMap:
+    model, gsd = classifier.model, scene.gsd
+    thresholds = model.thresholds.tolist()
+    tags = {
+        "model": str(model.info["name"]),
+        "model_sha256": str(model.info["sha256"]),
+        "thresholds": " ".join(f"{value:.6g}" for value in thresholds),
+        "tile": str(grid.tile),
+        "stride": str(grid.stride),
+    }
+    write_geotiff(
+        out,
+        _with_data(blend_rows(store.rows(), grid), scene, grid),
+        shape=grid.cells,
+        vocabulary=model.vocabulary,
+        place=Georeference.of_cells(scene, grid),
+        tags=tags,
+    )
+    footprints = footprints_of(out)
+    area = None if gsd is None else (gsd * grid.stride) ** 2
+    regions = write_footprints(footprints, out, thresholds=thresholds, vocabulary=model.vocabulary, cell_area=area)
+    store.remove()
+    words = scale_words(model, gsd=gsd, tile=grid.tile, stated=trained_gsd)
+    if model.untrained_labels:
+        words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
+    if scene.dataset.crs is None:
+        words.append("The footprints are in pixels of the scene, not in longitude and latitude.")
+    return SceneMap(out, footprints, regions, resumed, store.dropped, tuple(words))

@@ -1,0 +1,148 @@
+"""The map as files: a cloud-optimized GeoTIFF of probabilities, and GeoJSON footprints of labels."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldstyle.deploy.scene.reader import CACHE_MB, Scene, rasterio
+from ldstyle.deploy.scene.tiling import TileGrid
+from ldstyle.files import replace_file
+
+_BLOCK = 128  # small, since a map has few cells and overviews begin where a block ends
+
+
+@dataclass(frozen=True)
+class Georeference:
+    """Where a map lies.
+
+    Attributes:
+        crs: Reference system, or ``None``.
+        transform: From (column, row) of cells to its coordinates.
+    """
+
+    crs: Any
+    transform: Any
+
+    @classmethod
+    def of_cells(cls, scene: Scene, grid: TileGrid) -> Georeference:
+        """Return that of the cells of a scene."""
+        a, b, c, d, e, f = scene.dataset.transform[:6]
+        step = grid.stride
+        return cls(scene.dataset.crs, type(scene.dataset.transform)(a * step, b * step, c, d * step, e * step, f))
+
+
+def write_geotiff(
+    out: Path,
+    rows: Iterator[NDArray[np.float32]],
+    *,
+    shape: tuple[int, int],
+    vocabulary: Sequence[str],
+    place: Georeference,
+    tags: dict[str, str],
+) -> None:
+    """Write a cloud-optimized GeoTIFF with overviews, one band per label, in one step and little memory.
+
+    Args:
+        out: File to write.
+        rows: Rows of cells from the top, each (L, columns) float32, NaN without data.
+        shape: Rows and columns.
+        vocabulary: Names of the bands.
+        place: Where it lies.
+        tags: Metadata.
+    """
+    library = rasterio()
+    plain, partial = out.with_name(f"{out.name}.plain.tmp"), out.with_name(f"{out.name}.tmp")
+    profile = {
+        "driver": "GTiff",
+        "height": shape[0],
+        "width": shape[1],
+        "count": len(vocabulary),
+        "dtype": "float32",
+        "nodata": float("nan"),
+        "crs": place.crs,
+        "transform": place.transform,
+        "bigtiff": "if_safer",
+    }
+    cloud = {"compress": "deflate", "predictor": "yes", "overview_resampling": "average", "bigtiff": "if_safer"}
+    try:
+        with library.Env(GDAL_CACHEMAX=CACHE_MB):
+            with library.open(plain, "w", **profile) as raster:
+                raster.update_tags(**tags)
+                raster.descriptions = tuple(vocabulary)
+                for number, row in enumerate(rows):
+                    raster.write(row[:, None], window=((number, number + 1), (0, shape[1])))
+            # The driver of cloud-optimized files writes copies only: overviews must come before the data.
+            library.shutil.copy(plain, partial, driver="COG", blocksize=_BLOCK, **cloud)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(out)
+    finally:
+        plain.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+
+
+def write_footprints(
+    out: Path, raster: Path, *, thresholds: Sequence[float], vocabulary: Sequence[str], cell_area: float | None
+) -> int:
+    """Write the regions where labels reach their thresholds as GeoJSON, in longitude and latitude if they are known.
+
+    Args:
+        out: File to write.
+        raster: Map of probabilities.
+        thresholds: Threshold of each label.
+        vocabulary: The labels.
+        cell_area: Area of a cell in square metres, if known.
+
+    Returns:
+        Number of regions.
+    """
+    library = rasterio()
+    features: list[str] = []
+    with library.Env(GDAL_CACHEMAX=CACHE_MB), library.open(raster) as dataset:
+        for band, (name, threshold) in enumerate(zip(vocabulary, thresholds, strict=True), start=1):
+            features += [json.dumps(one) for one in _regions(library, dataset, band, name, threshold, cell_area)]
+    body = ",\n".join(features)
+    text = f'{{"type": "FeatureCollection", "features": [\n{body}\n]}}\n'
+    replace_file(out, lambda file: file.write(text.encode()))
+    return len(features)
+
+
+def _regions(
+    library: Any, dataset: Any, band: int, name: str, threshold: float, cell_area: float | None
+) -> Iterator[dict[str, Any]]:
+    values = dataset.read(band)
+    found = (values >= threshold).astype(np.uint8)  # NaN is never
+    place = dataset.transform
+    shapes = [shape for shape, _ in library.features.shapes(found, mask=found > 0, connectivity=4, transform=place)]
+    if not shapes:
+        return
+    # All regions are numbered at once: a mask for each would take as long as there are regions times cells.
+    numbered = library.features.rasterize(
+        zip(shapes, range(1, len(shapes) + 1), strict=True), found.shape, transform=place, dtype="int32"
+    ).ravel()
+    scores = np.nan_to_num(values).ravel()
+    cells = np.bincount(numbered, minlength=len(shapes) + 1)
+    sums = np.bincount(numbered, weights=scores, minlength=len(shapes) + 1)
+    highest = np.zeros(len(shapes) + 1)
+    np.maximum.at(highest, numbered, scores)
+    for number, shape in enumerate(shapes, start=1):
+        properties: dict[str, Any] = {
+            "label": name,
+            "mean_probability": round(float(sums[number] / cells[number]), 4),
+            "max_probability": round(float(highest[number]), 4),
+            "cells": int(cells[number]),
+        }
+        if cell_area is not None:
+            properties["area_m2"] = round(int(cells[number]) * cell_area, 1)
+        outline = shape
+        if dataset.crs is not None:
+            outline = library.warp.transform_geom(dataset.crs, "EPSG:4326", shape, precision=7)
+        yield {"type": "Feature", "properties": properties, "geometry": outline}

@@ -1,0 +1,1 @@
+"""Evaluation of trained networks: predictions, scores, localization and style statistics."""

@@ -1,0 +1,1 @@
+"""Attention sources judged against masks."""

@@ -1,0 +1,171 @@
+"""Whether attention finds its labels: the one in use while training, and all of a finished network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.pool import Batch, Pool
+from ldstyle.evaluation.localization import Localization, Table, with_mean
+from ldstyle.evaluation.scores import evaluating
+from ldstyle.nn import LabelDecoupledStyle, StyledNet, activation_maps, analyse_head
+from ldstyle.nn.backbones.layout import as_maps
+from ldstyle.runs.sources import SourceData
+
+MOST = 256
+"""Samples of a pool that are judged, evenly spaced over it."""
+
+
+def localize_attention(
+    net: nn.Module, data: SourceData, augmentation: Augmentation, *, device: torch.device, batch_size: int
+) -> dict[str, Any] | None:
+    """Compare the attention in use with the masks of the sources.
+
+    Nothing is changed: the backbone runs in eval mode without gradients, and every mode is restored.
+
+    Returns:
+        For each insertion point with learned attention, or for ``cached``, the table of each label and the means over
+        labels under ``mean``; ``None`` if there are no masks or no attention yet.
+    """
+    if not isinstance(net, StyledNet):
+        return None
+    if net.cams is not None:
+        rows = _spread(data.train) if net.cams.ready else np.empty(0, dtype=np.int64)
+        return {"cached": with_mean(_cached(net, data.train, rows, batch_size))} if len(rows) else None
+    return localize_learned(net, [data.validation], augmentation, device=device, batch_size=batch_size)
+
+
+def localize_sources(
+    backbone: nn.Module,
+    net: StyledNet | None,
+    data: SourceData,
+    augmentation: Augmentation,
+    *,
+    device: torch.device,
+    batch_size: int,
+) -> dict[str, Any] | None:
+    """Compare the maps of a finished network with the masks of its sources.
+
+    Args:
+        backbone: The plain network.
+        net: The same with its learned attention, if it has any.
+        data: The sources.
+        augmentation: Normalises images.
+        device: Where to compute.
+        batch_size: Images at once.
+
+    Returns:
+        For ``training`` and ``held-out`` images (validation and test parts) what :func:`all_sources` returns; ``None``
+        without masks.
+    """
+    found: dict[str, Any] = {}
+    for group, pools in {"training": [data.train], "held-out": [data.validation, data.test]}.items():
+        cam = localize_predictions(backbone, pools, augmentation, device=device, batch_size=batch_size)
+        learned = None
+        if net is not None:
+            learned = localize_learned(net, pools, augmentation, device=device, batch_size=batch_size)
+        if cam is not None:
+            found[group] = all_sources(cam, learned)
+    return found or None
+
+
+def all_sources(cam: dict[str, Any] | None, learned: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Name the tables of class activation maps, ``cam``, and of learned attention, ``llam/POINT``, alike."""
+    if cam is None:
+        return None
+    return {"cam": cam, **{f"llam/{name}": table for name, table in (learned or {}).items()}}
+
+
+def localize_learned(
+    net: StyledNet, pools: Sequence[Pool], augmentation: Augmentation, *, device: torch.device, batch_size: int
+) -> dict[str, Any] | None:
+    """Compare learned attention, given the labels that are there, with the masks of one or more pools.
+
+    Returns:
+        For each insertion point the table of each label and the means over labels; ``None`` without masks or attention.
+    """
+    learned = [p.name for p, s in zip(net.points, net.styles, strict=True) if _has_llam(s)]
+    if not learned or not _any_masks(pools):
+        return None
+    tables = {name: Localization(pools[0].vocabulary) for name in learned}
+    for batch in _all_batches(pools, batch_size):
+        images = augmentation.normalise(batch.images.to(device))
+        for name, attn in learned_maps(net, images, batch.present.to(device)).items():
+            assert batch.masks is not None
+            tables[name].update(attn, batch.masks)
+    return {name: with_mean(table.compute()) for name, table in tables.items()}
+
+
+def localize_predictions(
+    backbone: nn.Module, pools: Sequence[Pool], augmentation: Augmentation, *, device: torch.device, batch_size: int
+) -> dict[str, Any] | None:
+    """Compare the class activation maps of a plain backbone with the masks of some pools; ``None`` without masks."""
+    if not _any_masks(pools):
+        return None
+    size = pools[0].size
+    head = analyse_head(backbone, image_size=(size, size))
+    table = Localization(pools[0].vocabulary)
+    with evaluating(backbone):
+        for batch in _all_batches(pools, batch_size):
+            assert batch.masks is not None
+            maps, _ = activation_maps(backbone, head, augmentation.normalise(batch.images.to(device)))
+            table.update(maps.relu(), batch.masks)
+    return with_mean(table.compute())
+
+
+def _cached(net: StyledNet, pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Table:
+    assert net.cams is not None
+    table = Localization(pool.vocabulary)
+    for batch in _batches(pool, rows, batch_size):
+        assert batch.masks is not None
+        table.update(net.cams.lookup(batch.index, None, batch.present).maps.float(), batch.masks)
+    return table.compute()
+
+
+def learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, Tensor]:
+    """Return the maps of each module with learned attention, (B, L, H, W), for the plain backbone's features."""
+    maps: dict[str, Tensor] = {}
+    size = (images.shape[2], images.shape[3])
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(evaluating(net.backbone))
+        for point, style in zip(net.points, net.styles, strict=True):
+
+            def hook(_module: nn.Module, _args: Any, output: Any, point: Any = point, style: Any = style) -> None:
+                maps[point.name] = style.llam(as_maps(output, point, size), present)
+
+            if _has_llam(style):
+                stack.callback(net.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
+        net.backbone(images)
+    return maps
+
+
+def _has_llam(style: nn.Module) -> bool:
+    return isinstance(style, LabelDecoupledStyle) and style.llam is not None
+
+
+def _spread(pool: Pool) -> NDArray[np.int64]:
+    """Return up to :data:`MOST` samples with masks."""
+    rows = np.flatnonzero(pool.masked)
+    return rows[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(np.int64)]
+
+
+def _any_masks(pools: Sequence[Pool]) -> bool:
+    return any(bool(pool.masked.any()) for pool in pools)
+
+
+def _all_batches(pools: Sequence[Pool], batch_size: int) -> Iterator[Batch]:
+    for pool in pools:
+        yield from _batches(pool, _spread(pool), batch_size)
+
+
+def _batches(pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
+    for start in range(0, len(rows), batch_size):
+        yield pool.gather(rows[start : start + batch_size], masks=True)

@@ -1,0 +1,129 @@
+"""Scores of a finished run on a domain it never saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.pool import Pool
+from ldstyle.data.loading.splits import split_domain
+from ldstyle.evaluation.attention.maps import localize_learned, localize_predictions
+from ldstyle.evaluation.predict import Predictions, predict
+from ldstyle.evaluation.scores import probabilities, score_table
+from ldstyle.files import replace_text
+from ldstyle.runs.attention_file import ATTENTION, load_attention, set_attention
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.epoch_files import load_epochs
+from ldstyle.runs.folder import CONFIG, is_done
+from ldstyle.runs.model_file import LoadedModel, load_model
+from ldstyle.runs.processes import open_device
+from ldstyle.runs.settings import load_config
+from ldstyle.runs.sources import read_tables
+from ldstyle.training.finish import write_predictions
+
+SCHEMA = 1
+EVALUATIONS = "evaluations"
+
+
+def evaluate(
+    run_dir: Path | str, *, domain: str, root: Path | str | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Score the model of a run on a domain, and keep scores and predictions in the run's folder.
+
+    Nothing is fitted to the domain: thresholds are those of the sources.
+
+    Args:
+        run_dir: Folder of a finished run.
+        domain: Name of the domain.
+        root: Data folder; by default the one the run was trained from.
+        progress: Told of the work of building a cache.
+
+    Returns:
+        What ``evaluations/DOMAIN.json`` holds: the scores on the domain's test part (the paper's number) and on all of
+        it. For a source domain, whose other parts were trained on, only the former, and attention is judged on its
+        validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
+    """
+    folder = Path(run_dir).expanduser()
+    if not is_done(folder):
+        raise FileNotFoundError(f"'{folder}' is not a finished run. Finish it by `ldstyle train` first.")
+    config = load_config(folder / CONFIG)
+    model = load_model(folder)
+    table = read_domain(config, model, domain, Path(root or config.data.root).expanduser())
+    split = split_domain(table, seed=config.seed)
+    cache_dir = Path(config.data.cache_dir).expanduser()
+    pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress)
+    fabric = open_device(config)
+    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
+    backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
+
+    def predicted() -> Predictions:
+        unknown = model.untrained_labels
+        return predict(backbone, pool, augmentation, fabric, batch_size=batch_size, untrained_labels=unknown)
+
+    predictions = predicted()
+    styled = None
+    if (folder / ATTENTION).is_file():
+        styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
+    looked = pool  # the training part of a source would flatter
+    if domain in config.data.sources:
+        held_out = np.sort(np.concatenate([split.validation, split.test]))
+        looked = Pool([table], [held_out], size=model.size, cache_dir=cache_dir)
+    parts = {"test": split.test, "all": None if domain in config.data.sources else np.arange(len(pool))}
+
+    where: dict[str, Any] = {"device": fabric.device, "batch_size": batch_size}
+
+    def look(predictions: Predictions) -> dict[str, Any]:
+        """Say how the network as it is scores on the domain, and whether its maps find the labels."""
+        return {
+            "scores": {
+                part: None if rows is None else _scores(predictions, rows, model) for part, rows in parts.items()
+            },
+            "localization": localize_predictions(backbone, [looked], augmentation, **where),
+            "attention": None if styled is None else localize_learned(styled, [looked], augmentation, **where),
+        }
+
+    result = {
+        "schema": SCHEMA,
+        "domain": domain,
+        "split_digest": split.digest,
+        "data_digest": pool.contents[domain],
+        "vocabulary": list(model.vocabulary),
+        "untrained_labels": list(model.untrained_labels),
+        "thresholds": dict(zip(model.vocabulary, model.thresholds.tolist(), strict=True)),
+        **look(predictions),
+    }
+    result["epochs"] = []
+    for epoch, weights, attention in load_epochs(folder):  # last, since they replace the weights of the model
+        backbone.load_state_dict(weights)
+        if styled is not None:
+            set_attention(styled, attention)
+        row = look(predicted())
+        result["epochs"].append({"epoch": epoch, **row})
+    write_predictions(folder / f"predictions-{file_stem(domain)}.safetensors", {"all": predictions})
+    (folder / EVALUATIONS).mkdir(exist_ok=True)
+    replace_text(folder / EVALUATIONS / f"{file_stem(domain)}.json", json.dumps(result, indent=1) + "\n", shared=True)
+    return result
+
+
+def read_domain(config: RunConfig, model: LoadedModel, domain: str, root: Path) -> SceneTable:
+    """Read a domain into the labels of a run's model."""
+    (table,) = read_tables(config.data, [domain], root=root, vocabulary=model.vocabulary)
+    if table.vocabulary != model.vocabulary:
+        raise ValueError(
+            f"The labels of {domain!r} must be those of the model, {list(model.vocabulary)}; the label map gives "
+            f"{list(table.vocabulary)}."
+        )
+    return table
+
+
+def _scores(predictions: Predictions, rows: NDArray[np.int64], model: LoadedModel) -> dict[str, Any]:
+    chosen = torch.from_numpy(rows)
+    scores = probabilities(predictions.logits[chosen])
+    return score_table(scores, predictions.labels[chosen], model.thresholds, model.vocabulary)

@@ -1,0 +1,1 @@
+"""A linear probe on a frozen backbone."""

@@ -1,0 +1,172 @@
+"""What the sources look like to a backbone: their style statistics and label frequencies, kept with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.pool import Pool
+from ldstyle.evaluation.scores import evaluating, probabilities
+from ldstyle.nn import InsertionPoint, insertion_points
+from ldstyle.nn.backbones.layout import as_maps, logits_of
+
+CENTER, COUNT, SPREAD, QUANTILES = "style/center", "style/count", "style/spread", "style/quantiles"
+CONCENTRATION = "style/concentration"
+PREVALENCE, MEAN_PROBABILITY = "label/prevalence", "label/mean_probability"
+UNKNOWN = -1.0
+"""Stands for the prevalence of a label that no source knows."""
+
+_LEVELS = 101
+_MOST_IMAGES = 1000  # per domain; the error of a mean is 0.03 spreads then
+_POINTS = 2
+
+
+LabelledImages: TypeAlias = Iterable[tuple[Tensor, Tensor, Tensor]]
+"""Batches of normalised images (B, 3, S, S), labels (B, L), 1 present, 0 absent, -1 unknown, and domains (B,)."""
+
+
+def source_style_statistics(
+    backbone: nn.Module,
+    batches: LabelledImages,
+    *,
+    held_back: LabelledImages | None = None,
+    image_size: int | None = None,
+) -> dict[str, Tensor]:
+    """Summarise source images, so that unlabelled images can later be compared with them.
+
+    The style of an image is the mean and standard deviation of each channel at the first two stages. Its distance is
+    the root mean squared difference to the nearest domain's mean, each entry in units of its spread within domains.
+
+    Args:
+        backbone: Plain backbone; its modes are restored.
+        batches: Images on its device whose style is summarised; all training images, since the error of the
+            comparison falls with their number.
+        held_back: Images that were not trained on, whose probabilities are therefore honest; by default ``batches``.
+        image_size: Height and width of the images; by default the network's own.
+
+    Returns:
+        Tensors for the ``extra`` of the model file: ``style/center`` (D, F) of the domains, their numbers
+        of images ``style/count`` (D,), ``style/spread`` (F,), the fraction ``style/concentration`` (1,) of the variance
+        within domains along its first principal axis, the 0, 1, ... 100 % ``style/quantiles`` of the images' distances,
+        each without the image itself in its domain's mean, and ``label/prevalence`` and ``label/mean_probability``,
+        (L,); a prevalence that is not known is -1.
+    """
+    points = style_points(backbone, image_size=image_size)
+    style, scores, truth, numbers = _collect(backbone, points, batches)
+    if held_back is not None:
+        _, scores, truth, _ = _collect(backbone, (), held_back)
+    known = (truth >= 0).sum(dim=0)
+    prevalence = torch.where(known > 0, (truth == 1).sum(dim=0) / known.clamp(min=1), UNKNOWN)
+    return _style_summary(style.double(), numbers) | {
+        PREVALENCE: prevalence.float(),
+        MEAN_PROBABILITY: scores.mean(dim=0).float(),
+    }
+
+
+def _collect(
+    backbone: nn.Module, points: Sequence[InsertionPoint], batches: LabelledImages
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return style (N, F), probabilities (N, L), labels (N, L) and domains (N,) of all images, on the CPU."""
+    parts = []
+    with evaluating(backbone), torch.no_grad():
+        for images, labels, domain in batches:
+            logits, style = logits_and_style(backbone, points, images)
+            parts.append((style.cpu(), probabilities(logits).cpu(), labels.cpu(), domain.cpu()))
+    if not parts:
+        raise ValueError("`batches` must hold at least one batch of images; got none.")
+    style, scores, truth, numbers = (torch.cat(part) for part in zip(*parts, strict=True))
+    return style, scores, truth, numbers
+
+
+def _style_summary(style: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+    domains, place = numbers.unique(return_inverse=True)
+    members = [style[place == d] for d in range(len(domains))]
+    center = torch.stack([member.mean(dim=0) for member in members])
+    variance = torch.stack([member.var(dim=0, correction=0) for member in members]).mean(dim=0)
+    spread = _floored(variance.sqrt())
+    count = torch.tensor([len(member) for member in members])
+    distances = style_distances(style, center, spread)
+    # An image draws the mean of its domain to itself; without it the distance is n / (n - 1) times as long.
+    rows = torch.arange(len(style))
+    distances[rows, place] *= (count / (count - 1).clamp(min=1))[place]
+    within = (style - center[place]) / spread
+    first = torch.linalg.matrix_norm(within, ord=2) ** 2
+    concentration = (first / within.square().sum().clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1)
+    return {
+        CENTER: center.float(),
+        COUNT: count.float(),
+        SPREAD: spread.float(),
+        CONCENTRATION: concentration.reshape(1).float(),
+        QUANTILES: distances.amin(dim=1).quantile(torch.linspace(0, 1, _LEVELS, dtype=torch.float64)).float(),
+    }
+
+
+def labelled_images(
+    pool: Pool, augmentation: Augmentation, device: torch.device, *, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield what :func:`source_style_statistics` takes from a pool, without augmentation; evenly chosen if many."""
+    for rows in torch.from_numpy(_chosen_rows(pool)).split(batch_size):
+        batch = pool.gather(rows.numpy())
+        yield augmentation.normalise(batch.images.to(device)), batch.labels, batch.domain
+
+
+def _chosen_rows(pool: Pool) -> NDArray[np.int64]:
+    parts = [np.flatnonzero(pool.domain == d) for d in range(len(pool.domains))]
+    chosen = [rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_IMAGES)).astype(np.int64)] for rows in parts]
+    return np.sort(np.concatenate(chosen))
+
+
+def style_points(backbone: nn.Module, *, image_size: int | None = None) -> tuple[InsertionPoint, ...]:
+    """Return the first two stages of a backbone, where style lives."""
+    size = None if image_size is None else (image_size, image_size)
+    listing = insertion_points(backbone, image_size=size)
+    stages = [point for point in listing if point.stage is None or point.stage >= 1]
+    return tuple((stages or list(listing))[:_POINTS])
+
+
+def logits_and_style(backbone: nn.Module, points: Sequence[InsertionPoint], images: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute logits and style in one forward pass, in the backbone's mode and without gradient.
+
+    Args:
+        backbone: Plain backbone.
+        points: Where style is read.
+        images: Normalised images, (B, 3, H, W).
+
+    Returns:
+        Logits (B, L), and style (B, F) float32: channel means, then standard deviations, point by point.
+    """
+    found: dict[str, Tensor] = {}
+    size = (images.shape[2], images.shape[3])
+
+    def watch(point: InsertionPoint) -> Any:
+        def hook(_module: nn.Module, _args: Any, output: Any) -> None:
+            # The statistics at once: a layer behind may overwrite the map in place.
+            var, mean = torch.var_mean(as_maps(output, point, size).float(), dim=(2, 3), correction=0)
+            found[point.name] = torch.cat([mean, var.sqrt()], dim=1)
+
+        return hook
+
+    with ExitStack() as stack, torch.no_grad():
+        for point in points:
+            stack.callback(backbone.get_submodule(point.name).register_forward_hook(watch(point)).remove)
+        logits = logits_of(backbone(images))
+    style = [found[point.name] for point in points]
+    return logits, torch.cat([logits.new_empty(len(images), 0, dtype=torch.float32), *style], dim=1)
+
+
+def style_distances(style: Tensor, center: Tensor, spread: Tensor) -> Tensor:
+    """Compute the root mean squared difference of styles (N, F) to centres (D, F) in units of ``spread``, (N, D)."""
+    distances: Tensor = torch.cdist(style / spread, center / spread) / style.shape[1] ** 0.5
+    return distances
+
+
+def _floored(spread: Tensor) -> Tensor:
+    """Keep channels that hardly vary among the sources from deciding the distance alone."""
+    return spread.clamp(min=max(1e-6, 0.05 * spread.median().item()))

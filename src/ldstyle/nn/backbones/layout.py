@@ -1,0 +1,156 @@
+"""Between what a submodule returns and a (B, C, H, W) feature map, without copies where a view does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ldstyle.nn.backbones.geometry import token_grids
+
+if TYPE_CHECKING:
+    from ldstyle.nn.backbones.insertion import InsertionPoint
+
+
+def as_maps(output: Any, point: InsertionPoint, image_size: tuple[int, int]) -> Tensor:
+    """View the first tensor of a submodule's output as a feature map.
+
+    Args:
+        output: What the submodule returned: a tensor, or a tuple, list or mapping that starts with one.
+        point: Where it was returned.
+        image_size: Height and width of the images; they give a token sequence its grid.
+
+    Returns:
+        Feature map, (B, C, H, W), without the prefix tokens; a view of ``output``.
+    """
+    tensor = first_tensor(output)
+    if tensor is None:
+        raise TypeError(f"`output` of '{point.name}' must hold a tensor; got {_describe(output)}.")
+    rank = 3 if point.layout == "tokens" else 4
+    channels = 1 if point.layout == "nchw" else rank - 1
+    if tensor.ndim != rank or tensor.shape[channels] != point.channels:
+        raise ValueError(
+            f"`output` of '{point.name}' must be a {point.layout} map with {point.channels} channels; got shape "
+            f"{tuple(tensor.shape)}. Find the point anew with insertion_points()."
+        )
+    match point.layout:
+        case "nchw":
+            return tensor
+        case "nhwc":
+            return tensor.permute(0, 3, 1, 2)
+        case "tokens":
+            grid = _grid(tensor.shape[1] - point.prefix_tokens, point, image_size)
+            places: Tensor = tensor[:, point.prefix_tokens :].unflatten(1, grid)  # (B, H, W, C)
+            return places.permute(0, 3, 1, 2)
+
+
+def from_maps(feats: Tensor, output: Any, point: InsertionPoint) -> Any:
+    """Put a feature map back where :func:`as_maps` took it from.
+
+    Args:
+        feats: Feature map, (B, C, H, W).
+        output: What the submodule returned; it stays as it is.
+        point: Where it was returned.
+
+    Returns:
+        A copy of the structure of ``output`` with ``feats`` as its first tensor, in the layout, dtype and memory
+        format of the original. Prefix tokens and all other entries are those of ``output``.
+    """
+    tensor = first_tensor(output)
+    if tensor is None:
+        raise TypeError(f"`output` of '{point.name}' must hold a tensor; got {_describe(output)}.")
+    feats = feats.to(tensor.dtype)
+    match point.layout:
+        case "nchw":
+            restored = feats
+        case "nhwc":
+            restored = feats.permute(0, 2, 3, 1)
+        case "tokens":
+            restored = feats.permute(0, 2, 3, 1).flatten(1, 2)  # (B, N, C)
+            if point.prefix_tokens:
+                restored = torch.cat([tensor[:, : point.prefix_tokens], restored], dim=1)
+    if restored.shape != tensor.shape:
+        raise ValueError(
+            f"`feats` must fill the output of '{point.name}', shape {tuple(tensor.shape)}; got "
+            f"{tuple(feats.shape)}, which makes {tuple(restored.shape)}."
+        )
+    return replace_first(output, _in_format_of(restored, tensor))
+
+
+def logits_of(output: Any) -> Tensor:
+    """Return the logits in a network's output: the tensor itself, its ``logits``, or the first of a tuple."""
+    logits = output
+    if isinstance(output, Mapping):
+        logits = output.get("logits")
+    elif hasattr(output, "logits"):
+        logits = output.logits
+    elif isinstance(output, tuple | list) and output:
+        logits = output[0]
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            "The network must return logits as a tensor, as `logits` of a mapping or object, or first in a tuple; got "
+            f"{_describe(output)}."
+        )
+    return logits
+
+
+def first_tensor(output: Any) -> Tensor | None:
+    """Return the first tensor in an output, depth first, or ``None``."""
+    if isinstance(output, Tensor):
+        return output
+    for _, value in _entries(output):
+        tensor = first_tensor(value)
+        if tensor is not None:
+            return tensor
+    return None
+
+
+def replace_first(output: Any, tensor: Tensor) -> Any:
+    """Return a copy of an output's structure with its first tensor replaced."""
+    if isinstance(output, Tensor):
+        return tensor
+    key, value = next((key, value) for key, value in _entries(output) if first_tensor(value) is not None)
+    replaced = replace_first(value, tensor)
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):  # Hugging Face's ModelOutput
+        return dataclasses.replace(output, **{key: replaced})
+    if isinstance(output, Mapping):
+        return {**output, key: replaced}
+    values = [*output[:key], replaced, *output[key + 1 :]]
+    return output._make(values) if hasattr(output, "_make") else type(output)(values)
+
+
+def _entries(output: Any) -> list[tuple[Any, Any]]:
+    match output:
+        case Mapping():
+            return list(output.items())
+        case tuple() | list():
+            return list(enumerate(output))
+        case _:
+            return []
+
+
+def _grid(places: int, point: InsertionPoint, image_size: tuple[int, int]) -> tuple[int, int]:
+    for height, width in token_grids(image_size, point.stride):
+        if height * width == places:
+            return height, width
+    raise ValueError(
+        f"`image_size` must give '{point.name}' its {places} tokens at stride {point.stride}; got {image_size}. "
+        "Pass the size of the images as the network saw them."
+    )
+
+
+def _in_format_of(tensor: Tensor, original: Tensor) -> Tensor:
+    # Code after the submodule may use .view(), which needs the memory layout it would have found.
+    if original.is_contiguous():
+        return tensor.contiguous()
+    if original.ndim == 4 and original.is_contiguous(memory_format=torch.channels_last):
+        return tensor.contiguous(memory_format=torch.channels_last)
+    return tensor
+
+
+def _describe(output: Any) -> str:
+    entries = [f"{key}: {type(value).__name__}" for key, value in _entries(output)]
+    return f"{type(output).__name__}({', '.join(entries)})" if entries else type(output).__name__

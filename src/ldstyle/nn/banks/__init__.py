@@ -1,0 +1,1 @@
+"""Memories of a styled network: recent styles per label, and cached attention maps."""

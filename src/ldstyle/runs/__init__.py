@@ -1,0 +1,1 @@
+"""A run on disk: its config, folder, checkpoints, record and model file."""

@@ -1,0 +1,104 @@
+"""The data of a run: the source domains, their splits, and a pool for each part. No target is ever opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ldstyle.data.domains.csv import LabelColumns
+from ldstyle.data.domains.discovery import read_domains
+from ldstyle.data.domains.scene_table import Progress, SceneTable
+from ldstyle.data.loading.pool import Pool
+from ldstyle.data.loading.splits import Split, split_domain
+from ldstyle.runs.config import DataConfig
+
+
+@dataclass(frozen=True, eq=False)
+class SourceData:
+    """What a run may see.
+
+    Attributes:
+        splits: Parts of each source domain.
+        train: Training samples of all sources, and of the pseudo-domain if there is one.
+        validation: Validation samples of the sources.
+        test: Test samples of the sources; opened at the end.
+        train_at: Returns the training samples at another image side in pixels.
+    """
+
+    splits: tuple[Split, ...]
+    train: Pool
+    validation: Pool
+    test: Pool
+    train_at: Callable[[int], Pool]
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The label names."""
+        return self.train.vocabulary
+
+    @cached_property
+    def untrained_labels(self) -> tuple[str, ...]:
+        """Labels that no training sample has an annotation of; nothing can be learned or predicted for them."""
+        unknown = (self.train.labels < 0).all(axis=0)
+        return tuple(self.vocabulary[label] for label in np.flatnonzero(unknown))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What the run depends on, by domain: its decoded images, the content of its files and labels, its split."""
+        pool = self.train
+        return {s.domain: f"{pool.digests[s.domain]}/{pool.contents[s.domain]}/{s.digest}" for s in self.splits}
+
+
+def read_tables(
+    config: DataConfig,
+    names: Sequence[str],
+    *,
+    root: Path | None = None,
+    vocabulary: Sequence[str] | None = None,
+    require_images: bool = True,
+) -> tuple[SceneTable, ...]:
+    """Read domains as a run's settings say.
+
+    Args:
+        config: The settings.
+        names: The domains.
+        root: Data folder, if it is not that of the settings.
+        vocabulary: Label names to read into; a label map brings its own.
+        require_images: Whether a row without an image is a problem.
+    """
+    mapping = None if config.mapping is None else Path(config.mapping).expanduser()
+    return read_domains(
+        root or Path(config.root).expanduser(),
+        names,
+        sea=config.sea,
+        mapping=mapping,
+        vocabulary=vocabulary if mapping is None else None,
+        columns=LabelColumns(config.labels, config.ignore),
+        require_images=require_images,
+    )
+
+
+def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = None) -> SourceData:
+    """Read, split and cache the source domains.
+
+    Args:
+        config: Which domains, and from where.
+        seed: Seed of the splits, shared by all methods.
+        progress: Told of the work of building caches.
+    """
+    tables = read_tables(config, config.sources)
+    splits = tuple(split_domain(table, seed=seed) for table in tables)
+    cache_dir = Path(config.cache_dir).expanduser()
+
+    def pool(part: str, size: int = config.size, pseudo_seed: int | None = None) -> Pool:
+        rows = [getattr(split, part) for split in splits]
+        return Pool(tables, rows, size=size, cache_dir=cache_dir, pseudo_seed=pseudo_seed, progress=progress)
+
+    def train_at(size: int) -> Pool:
+        return pool("train", size, seed if config.pseudo_domain else None)
+
+    return SourceData(splits, train_at(config.size), pool("validation"), pool("test"), train_at)

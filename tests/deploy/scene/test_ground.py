@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from tests.deploy.models import SIZE, write_model
+
+from ldstyle.deploy.scene.ground import GroundScale, matching_tile, metres_per_pixel, scale_words, trained_scale
+from ldstyle.runs.model_file import load_model
+
+
+@pytest.fixture
+def model(tmp_path):
+    write_model(tmp_path)
+    return load_model(tmp_path)
+
+
+def test_the_ground_of_an_image_is_stated_by_the_user_or_the_model_never_by_a_name(model):
+    assert model.sources == ("ucm", "dfc15")
+    assert trained_scale(model) is None
+    assert trained_scale(dataclasses.replace(model, gsd=0.5)) == GroundScale(0.5 * SIZE, 0.5 * SIZE)
+    assert trained_scale(dataclasses.replace(model, gsd=0.5), (0.3, 0.2)) == GroundScale(0.2 * SIZE, 0.3 * SIZE)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_a_ground_sampling_distance_must_be_positive(model, value):
+    with pytest.raises(ValueError, match=rf"--trained-gsd .*got {value:g}"):
+        trained_scale(model, (value,))
+
+
+def test_degrees_shrink_towards_the_poles():
+    equator = metres_per_pixel(1e-5, 1e-5, degrees=True, unit=1, latitude=0)
+    assert equator == pytest.approx(1.1132)
+    assert metres_per_pixel(1e-5, 1e-5, degrees=True, unit=1, latitude=60) == pytest.approx(equator * math.sqrt(0.5))
+    assert metres_per_pixel(2, 2, degrees=False, unit=0.3048, latitude=45) == pytest.approx(0.6096)
+
+
+def test_a_matching_tile_shows_as_much_ground():
+    assert matching_tile(GroundScale(64, 64), 0.5) == 128
+    assert matching_tile(GroundScale(50, 72), 1.0) == 60
+
+
+def test_sources_of_different_scales_have_no_matching_tile():
+    with pytest.raises(ValueError, match=r"--match-gsd .*77 to 4800 m.*--tile"):
+        matching_tile(GroundScale(76.8, 4800), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("gsd", "tile", "words"),
+    [
+        (1.0, 50, "A tile of 50 px at 1 m shows 50 m of ground, about as the training images did (40 to 77 m)."),
+        (0.1, 50, "objects look 8.0 times larger than the model knows them. Set --match-gsd (tiles of 554 px)"),
+        (10.0, 77, "shows 770 m of ground, the training images 40 to 77 m: objects look 10.0 times smaller"),
+        (None, 50, "no reference system"),
+    ],
+)
+def test_a_mismatch_is_told_in_words(model, gsd, tile, words):
+    (sentence,) = scale_words(model, gsd=gsd, tile=tile, stated=(40 / SIZE, 76.8 / SIZE))
+    assert words in sentence
+
+
+def test_a_mismatch_with_sources_of_different_scales_does_not_advise_matching(model):
+    (sentence,) = scale_words(model, gsd=0.1, tile=50, stated=(30 / SIZE, 76.8 / SIZE))
+    assert sentence.startswith("warning: ")
+    assert "Set --tile, or" in sentence
+
+
+def test_a_model_that_does_not_say_is_named(model):
+    assert "State it with --trained-gsd" in scale_words(model, gsd=1.0, tile=9)[0]

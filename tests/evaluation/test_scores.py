@@ -1,0 +1,163 @@
+"""Scores of a backbone, and the table of metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, f1_score, log_loss, precision_score, recall_score
+from torch import nn
+
+from ldstyle.evaluation.scores import mean_bce, nullable, predict_logits, predict_scores, probabilities, score_table
+
+NAMES = ("building", "car", "tree")
+
+
+class Mean(nn.Module):
+    """Logits are the channel means; dropout and BatchNorm show the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, images):
+        return self.drop(self.norm(images)).mean(dim=(2, 3))
+
+
+def batches() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(count, 3, 5, 7, generator=generator) for count in (4, 4, 1)]
+
+
+def test_logits_come_in_the_order_of_the_images_and_in_eval_mode():
+    net = Mean().train()
+    net.drop.eval()
+    logits = predict_logits(net, iter(batches()))
+    scale = 1 / math.sqrt(1 + net.norm.eps)
+    torch.testing.assert_close(logits, torch.cat(batches()).mean(dim=(2, 3)) * scale)
+    assert not logits.requires_grad
+    assert (net.training, net.norm.training, net.drop.training) == (True, True, False)
+    assert net.norm.num_batches_tracked == 0
+
+
+def test_modules_that_cache_in_eval_mode_are_told_of_the_return_to_training():
+    class Caching(Mean):
+        cached = False
+
+        def train(self, mode=True):
+            self.cached = self.cached and not mode
+            return super().train(mode)
+
+        def forward(self, images):
+            self.cached = not self.training
+            return super().forward(images)
+
+    net = nn.Sequential(Caching()).train()
+    predict_logits(net, batches())
+    assert not net[0].cached
+
+
+def test_scores_are_probabilities_that_keep_the_order_of_large_logits():
+    logits = torch.tensor([[17.0, 20.0, 25.0, -40.0, 0.0]])
+    scores = probabilities(logits)
+    assert scores[0, 0] < scores[0, 1] < scores[0, 2] < 1
+    assert scores[0, 4] == 0.5
+    net = Mean().eval()
+    assert torch.equal(predict_scores(net, batches()), probabilities(predict_logits(net, batches())))
+
+
+def test_the_mode_is_restored_after_a_failure():
+    net = Mean().train()
+    with pytest.raises(RuntimeError, match="running_mean should contain 5 elements"):
+        predict_logits(net, [torch.zeros(1, 5, 4, 4)])
+    assert net.norm.training
+    with pytest.raises(ValueError, match="at least one batch of images; got none"):
+        predict_logits(net, [])
+
+
+def example() -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(3)
+    labels = torch.from_numpy(rng.choice([-1, 0, 1], (60, 3), p=[0.2, 0.5, 0.3]).astype(np.int8))
+    scores = torch.from_numpy(rng.random((60, 3)).round(1))  # with ties
+    return scores, labels
+
+
+def test_mean_bce_is_scikit_learns_log_loss_over_known_labels():
+    scores, labels = example()
+    logits = (scores * 8 - 4).float()
+    known = labels >= 0
+    expected = log_loss(labels[known].numpy(), logits.double()[known].sigmoid().numpy())
+    assert mean_bce(logits, labels) == pytest.approx(expected, rel=1e-9)
+    assert math.isnan(mean_bce(logits, torch.full_like(labels, -1)))
+
+
+def test_mean_bce_is_finite_for_confident_mistakes():
+    assert mean_bce(torch.tensor([[200.0]]), torch.tensor([[0]])) == 200.0
+
+
+def test_the_table_is_scikit_learns_over_known_labels():
+    scores, labels = example()
+    thresholds = [0.3, 0.5, 0.6]
+    table = score_table(scores, labels, thresholds, NAMES)
+    columns = []
+    for column, threshold in enumerate(thresholds):
+        known = (labels[:, column] >= 0).numpy()
+        columns.append((labels[known, column].numpy(), scores[known, column].numpy(), threshold))
+    ap = [average_precision_score(truth, score) for truth, score, _ in columns]
+    f1 = [f1_score(truth, score >= limit) for truth, score, limit in columns]
+    precision = np.mean([precision_score(truth, score >= limit) for truth, score, limit in columns])
+    recall = np.mean([recall_score(truth, score >= limit) for truth, score, limit in columns])
+    overall = f1_score(
+        np.concatenate([truth for truth, _, _ in columns]),
+        np.concatenate([score >= limit for _, score, limit in columns]),
+    )
+    assert [table["ap"][name] for name in NAMES] == pytest.approx(ap, abs=1e-6)
+    assert table["map"] == pytest.approx(np.mean(ap), abs=1e-6)
+    assert table["cf1"] == pytest.approx(np.mean(f1), abs=1e-6)
+    assert table["cf1_cpcr"] == pytest.approx(2 * precision * recall / (precision + recall), abs=1e-6)
+    assert table["of1"] == pytest.approx(overall, abs=1e-6)
+    assert (table["n"], table["left_out"]) == (60, [])
+
+
+def test_a_label_without_positives_is_null_left_out_and_named():
+    scores, labels = example()
+    labels[:, 1] = labels[:, 1].clamp(max=0)
+    table = score_table(scores, labels, [0.5] * 3, NAMES)
+    assert table["ap"]["car"] is None
+    assert table["left_out"] == ["car"]
+    assert table["map"] == pytest.approx((table["ap"]["building"] + table["ap"]["tree"]) / 2, abs=1e-6)
+
+
+def test_a_table_of_nothing_is_json_with_nulls():
+    table = score_table(torch.rand(4, 3), torch.zeros(4, 3, dtype=torch.int8), torch.full((3,), 2.0), NAMES)
+    assert json.loads(json.dumps(table, allow_nan=False)) == {
+        "map": None,
+        "ap": dict.fromkeys(NAMES),
+        "cf1": None,
+        "cf1_cpcr": None,
+        "of1": 0.0,
+        "n": 4,
+        "left_out": list(NAMES),
+    }
+
+
+def test_thresholds_keep_the_precision_of_the_scores():
+    """A threshold is an observed score; rounded to float32 it could lie above it."""
+    score = math.nextafter(0.7, 0)
+    scores, labels = torch.tensor([[score], [0.1]], dtype=torch.float64), torch.tensor([[1], [0]], dtype=torch.int8)
+    assert score_table(scores, labels, [score], ["tree"])["of1"] == 1.0
+
+
+def test_a_vocabulary_of_another_length_is_refused():
+    scores, labels = example()
+    with pytest.raises(ValueError, match=r"must name 3 labels to match `scores`; got \['tree'\]"):
+        score_table(scores, labels, [0.5] * 3, ["tree"])
+
+
+def test_nan_becomes_null():
+    assert nullable(torch.tensor(math.nan)) is None
+    assert nullable(0.25) == 0.25
