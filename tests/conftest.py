@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,3 +131,23 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ldstyle.data.synthetic import write_scenes
 
     return write_scenes(tmp_path_factory.mktemp("drawn") / "scenes", per_domain=30, size=48, workers=1)
+
+
+@pytest.fixture(scope="session")
+def trained(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Train a tiny run once: ``trained("ld-csu", optimizer=...)`` returns its folder, which tests only read."""
+    from tests.training.runs import tiny
+
+    from ldstyle.training.loop import fit
+
+    folders: dict[str, Path] = {}
+
+    def train(method: str = "erm", **changes: Any) -> Path:
+        settings = json.dumps([method, changes], sort_keys=True)
+        if settings not in folders:
+            folder = tmp_path_factory.mktemp("trained") / "run"
+            fit(tiny(scenes, folder, method=method, **changes))
+            folders[settings] = folder
+        return folders[settings]
+
+    return train

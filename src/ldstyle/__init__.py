@@ -51,11 +51,11 @@ __all__ = [
     "load",
 ]
 
-_PARTS = ("config", "functional", "nn", "nouns", "seeding")
+_PARTS = ("config", "functional", "nn", "types", "seeding")
 _HOMES = {
     **{name: "config" for name in __all__ if name.endswith("Config")},
     **dict.fromkeys(("InsertionPoint", "StyledNet", "attach", "insertion_points"), "nn"),
-    **dict.fromkeys(("Moments", "StyleContext", "StyledOutput"), "nouns"),
+    **dict.fromkeys(("Moments", "StyleContext", "StyledOutput"), "types"),
     "load": "deploy.classifier",
 }
 

@@ -1,4 +1,4 @@
-"""The nouns every layer speaks in: moments, the context of a batch, and what a styled network returns."""
+"""Types that every layer shares: moments, the context of a batch, and the output of a styled network."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Augmentation on the CPU as compiled loops over one image at a time, which need no lock and so run on every core.
 
-The arithmetic is that of :mod:`ldstyle.data.loading.colour`, which serves the other devices. There each step is an operation on
-the whole batch; here an image goes through all steps before the next one is touched, so that its values stay in the
-cache of the core, and Python is called once per part of a batch, so that threads do not wait for each other. An image
-does not depend on the others, hence not on how many threads there are. The two forms differ by the rounding of float32.
+The arithmetic is that of :mod:`ldstyle.data.loading.colour`, which serves the other devices. There each step is an
+operation on the whole batch; here an image goes through all steps before the next one is touched, so that its
+values stay in the cache of the core, and Python is called once per part of a batch, so that threads do not wait for
+each other. An image does not depend on the others, so not on the number of threads. The two forms differ by the
+rounding of float32.
 
 Importing this module imports numba, which takes a while: import it where it is used.
 """
@@ -18,17 +19,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ldstyle.data.loading.colour import GRAY, WHITE
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 Pixels = NDArray[np.float32]
 
 # Sums may be reordered and products fused with sums, so that loops are vectorised; NaN and infinity keep their meaning.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
-# Compiled in as constants: stored machine code is renewed when this file changes, not when colour.py does.
-_WHITE, _ZERO, _ONE, _SIX = np.float32(WHITE), np.float32(0), np.float32(1), np.float32(6)
-_RED, _GREEN, _BLUE = (np.float32(weight) for weight in GRAY)
+# Constants of `data/loading/colour.py`, compiled in; stored machine code is renewed when this file changes.
+_WHITE, _ZERO, _ONE, _SIX = np.float32(255), np.float32(0), np.float32(1), np.float32(6)
+_RED, _GREEN, _BLUE = np.float32(0.2989), np.float32(0.587), np.float32(0.114)
 
 
 @cache

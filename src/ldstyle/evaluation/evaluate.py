@@ -15,7 +15,7 @@ from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.maps import localize_learned, localize_predictions
-from ldstyle.evaluation.predict import Predictions, predict
+from ldstyle.evaluation.predict import Predictions, predict, write_predictions
 from ldstyle.evaluation.scores import probabilities, score_table
 from ldstyle.files import replace_text
 from ldstyle.runs.attention_file import ATTENTION, load_attention, set_attention
@@ -26,7 +26,6 @@ from ldstyle.runs.model_file import LoadedModel, load_model
 from ldstyle.runs.processes import open_device
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import read_tables
-from ldstyle.training.finish import write_predictions
 
 SCHEMA = 1
 EVALUATIONS = "evaluations"

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from lightning.fabric import Fabric
 from numpy.typing import NDArray
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.evaluation.scores import mean_bce, nullable, predict_logits, probabilities, score_table
+from ldstyle.files import replace_file
 from ldstyle.metrics import average_precision, best_thresholds
 from ldstyle.runs.processes import Processes
 
@@ -151,3 +155,16 @@ def flat_scalars(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             scalars[f"{prefix}{key}"] = float(value)
     return scalars
+
+
+def write_predictions(path: Path, parts: dict[str, Predictions]) -> None:
+    """Write scores and labels as ``PART/DOMAIN/scores`` and ``PART/DOMAIN/labels``; the samples' keys are metadata."""
+    tensors: dict[str, Tensor] = {}
+    keys: dict[str, list[str]] = {}
+    for part, predictions in parts.items():
+        tensors |= predictions.tensors(part)
+        pool = predictions.pool
+        for d, name in enumerate(pool.domains):
+            keys[f"{part}/{name}"] = [pool.keys[row] for row in np.flatnonzero(pool.domain == d)]
+    content = save(tensors, metadata={"keys": json.dumps(keys)})
+    replace_file(path, lambda file: file.write(content), shared=True)

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from ldstyle.training.loop import fit
 
 _HOMES = {
-    "BackboneConfig": "config",
-    "DataConfig": "config",
-    "Interrupted": "interruption",
-    "LoadedModel": "model_file",
-    "OptimizerConfig": "config",
-    "RunConfig": "config",
-    "RunRecord": "record",
-    "SwadConfig": "config",
-    "config_from": "settings",
-    "fit": "loop",
-    "load_config": "settings",
-    "load_model": "model_file",
-    "method_settings": "settings",
-    "methods": "settings",
-    "read_record": "record",
-    "settings_of": "settings",
+    "BackboneConfig": "runs.config",
+    "DataConfig": "runs.config",
+    "Interrupted": "runs.interruption",
+    "LoadedModel": "runs.model_file",
+    "OptimizerConfig": "runs.config",
+    "RunConfig": "runs.config",
+    "RunRecord": "runs.record",
+    "SwadConfig": "runs.config",
+    "config_from": "runs.settings",
+    "fit": "training.loop",
+    "load_config": "runs.settings",
+    "load_model": "runs.model_file",
+    "method_settings": "runs.settings",
+    "methods": "runs.settings",
+    "read_record": "runs.record",
+    "settings_of": "runs.settings",
 }
 
 __all__ = [
@@ -58,4 +58,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"ldstyle.{_HOMES[name]}"), name)

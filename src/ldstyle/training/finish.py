@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.fabric import Fabric
-from safetensors.torch import save
 from torch import Tensor
 
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_sources
-from ldstyle.evaluation.predict import Predictions, plain_images, predict
+from ldstyle.evaluation.predict import Predictions, plain_images, predict, write_predictions
 from ldstyle.evaluation.scores import evaluating
 from ldstyle.evaluation.style_statistics import labelled_images, source_style_statistics
-from ldstyle.files import replace_file
 from ldstyle.runs.attention_file import ATTENTION, load_attention, save_attention
 from ldstyle.runs.backbone import preprocessing
 from ldstyle.runs.checkpoint import PREVIOUS
@@ -80,19 +76,6 @@ def finish(
         (folder / PREVIOUS).unlink(missing_ok=True)
     processes.wait()
     return read_record(folder)
-
-
-def write_predictions(path: Path, parts: dict[str, Predictions]) -> None:
-    """Write scores and labels as ``PART/DOMAIN/scores`` and ``PART/DOMAIN/labels``; the samples' keys are metadata."""
-    tensors: dict[str, Tensor] = {}
-    keys: dict[str, list[str]] = {}
-    for part, predictions in parts.items():
-        tensors |= predictions.tensors(part)
-        pool = predictions.pool
-        for d, name in enumerate(pool.domains):
-            keys[f"{part}/{name}"] = [pool.keys[row] for row in np.flatnonzero(pool.domain == d)]
-    content = save(tensors, metadata={"keys": json.dumps(keys)})
-    replace_file(path, lambda file: file.write(content), shared=True)
 
 
 def _select(

@@ -107,8 +107,8 @@ def find_recorded_place(
 
     Args:
         cell: The cell.
-        data: As for :func:`ldstyle.benchmark.grid.imagery.find_place`. By default synthetic scenes for a cell that was run on
-            such, or else ``$LDSTYLE_DATA``.
+        data: As for :func:`~ldstyle.benchmark.grid.imagery.find_place`. By default synthetic scenes for a cell that
+            was run on them, or else ``$LDSTYLE_DATA``.
         cache_dir: Folder of decoded images; that of the record is never used.
         mapping: Label map, a YAML file.
         trust: Use the data folder and the label map that the record names, where none are given.

@@ -1,7 +1,8 @@
 """The tables of a report.
 
-Everything takes cells of one set: one results folder, one preset (:func:`ldstyle.benchmark.results.records.read_results`). What
-cannot be made is an :class:`~ldstyle.report.model.Absent` with its reason; nothing raises over cells that are not done.
+Everything takes cells of one set: one results folder, one preset (see
+:func:`~ldstyle.benchmark.results.records.read_results`). What cannot be made is an
+:class:`~ldstyle.report.model.Absent` with its reason; nothing raises over cells that are not done.
 
 :func:`make_tables`
     What follows from the scores: per split and part of the target, labels beside the paper's, summary, paired
