@@ -85,7 +85,8 @@ def averaged_maps(
         Raw maps (B, L, h, w) and logits (B, L), both without gradient.
     """
     views = [dims for dims in _FLIPS if flips or not dims]
-    largest, total, logits = None, torch.zeros(()), torch.zeros(())
+    total: Tensor | None = None
+    logits: Tensor | None = None
     for scale in sorted(scales, reverse=True):  # the largest first, whose maps set the size
         scaled = images
         if scale != 1:
@@ -94,8 +95,10 @@ def averaged_maps(
         for dims in views:
             maps, scores = activation_maps(backbone, head, scaled.flip(dims) if dims else scaled)
             maps = maps.flip(dims) if dims else maps
-            largest = largest or (maps.shape[2], maps.shape[3])
-            total, logits = total.to(maps) + resize_maps(maps, largest), logits.to(scores) + scores
+            total = maps if total is None else total + resize_maps(maps, (total.shape[2], total.shape[3]))
+            logits = scores if logits is None else logits + scores
+    assert total is not None
+    assert logits is not None
     count = len(views) * len(scales)
     return total / count, logits / count
 
