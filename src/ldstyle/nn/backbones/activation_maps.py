@@ -159,7 +159,8 @@ def _gradient_maps(backbone: nn.Module, head: OpaqueHead, images: Tensor) -> tup
         for parameter in needs:
             parameter.requires_grad_(True)
         handle.remove()
-    feats = leaves[0].detach().float()
-    weights = torch.stack([slope.float().mean(dim=(2, 3)) for slope in slopes], dim=1)  # (B, L, C)
-    maps = torch.einsum("blc,bchw->blhw", weights, feats)
+    feats = leaves[0].detach()
+    precision = torch.promote_types(feats.dtype, torch.float32)
+    weights = torch.stack([slope.to(precision).mean(dim=(2, 3)) for slope in slopes], dim=1)  # (B, L, C)
+    maps = torch.einsum("blc,bchw->blhw", weights, feats.to(precision))
     return maps, logits.detach()
