@@ -59,7 +59,7 @@ class FakeCuda(TorchDispatchMode):
         source, target = (args[0], result) if func is _COPIES[0] else (args[1], args[0])
         blocking = not (kwargs.get("non_blocking", False) or (func is _COPIES[1] and len(args) > 2 and args[2]))
         to_host = source.device.type != "cpu" and target.device.type == "cpu"
-        to_device = source.device.type == "cpu" and target.device.type != "cpu" and source.ndim > 0
+        to_device = source.device.type == "cpu" and target.device.type != "cpu"
         if to_host or (to_device and blocking):
             self.waits.append(f"{func} {tuple(source.shape)} to the {'host' if to_host else 'device'}")
         if to_host:

@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from hypothesis import strategies as st
+from tests.tolerance import bound
 from torch import Tensor
 
 from ldstyle import functional as LF
 from ldstyle.types import Moments, StyledOutput
+
+ROUNDING = bound(1000, scale=1000)
+"""Of the functions on these cases in double precision: values and their sums over at most 42 locations and 5 samples
+take fewer than 1000 operations, and a division by a deviation, at least 1e-3, enlarges an error by at most 1000."""
 
 OPERATORS = ("mixstyle", "efdmix", "csu")
 PAIRED = ("mixstyle", "efdmix")
@@ -64,8 +69,18 @@ def make_case(
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, min_labels: int = 1, min_places: int = 1, relu: bool | None = None) -> Case:
-    """Draw batches down to one sample, one label, one channel and one place."""
+def cases(
+    draw: st.DrawFn,
+    *,
+    min_labels: int = 1,
+    min_places: int = 1,
+    relu: bool | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Case:
+    """Draw batches down to one sample, one label, one channel and one place.
+
+    Bit-exact laws hold in single precision; those that hold up to rounding are tested in double precision.
+    """
     size = draw(st.tuples(st.integers(min_places, 5), st.integers(min_places, 6)))
     return make_case(
         draw(st.integers(0, 2**32 - 1)),
@@ -76,6 +91,7 @@ def cases(draw: st.DrawFn, *, min_labels: int = 1, min_places: int = 1, relu: bo
         density=draw(st.sampled_from([0.0, 0.5, 1.0])),
         domains=draw(st.integers(1, 4)),
         relu=draw(st.booleans()) if relu is None else relu,
+        dtype=dtype,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from tests.functional import oracles
 from tests.functional.cases import (
     OPERATORS,
     PAIRED,
+    ROUNDING,
     Case,
     arrays,
     augment,
@@ -28,8 +31,8 @@ every_operator = pytest.mark.parametrize("operator", OPERATORS)
 paired_operator = pytest.mark.parametrize("operator", PAIRED)
 
 
-def close(actual, wanted, *, tolerance=2e-5):
-    torch.testing.assert_close(actual, wanted, rtol=tolerance, atol=tolerance)
+def close(actual, wanted):
+    torch.testing.assert_close(actual, wanted.to(torch.float64), rtol=0, atol=ROUNDING)
 
 
 def inverse(order):
@@ -70,20 +73,20 @@ def test_a_strength_of_zero_is_the_identity(case, background):
 
 
 @every_operator
-@given(case=cases())
+@given(case=cases(dtype=torch.float64))
 def test_a_growing_background_tends_to_the_identity(operator, case):
     distances = [
         (augment(case, operator, background=background) - case.feats).abs().max() for background in (1.0, 1e3, 1e9)
     ]
-    assert distances[2] <= 1e-5
-    assert distances[0] >= distances[1] - 1e-6 >= distances[2] - 2e-6
+    assert distances[2] <= 1e-5  # up to 4 labels on 30 locations weigh 120 / 1e9, and no value changes by 80
+    assert distances[0] >= distances[1] - ROUNDING >= distances[2] - 2 * ROUNDING
 
 
 # Relation to the global operators
 
 
 @every_operator
-@given(case=cases())
+@given(case=cases(dtype=torch.float64))
 def test_one_label_everywhere_equals_the_global_operator(operator, case):
     case = case.but(
         attn=torch.full_like(case.attn[:, :1], 0.7),
@@ -105,7 +108,7 @@ def test_one_label_everywhere_equals_the_global_operator(operator, case):
             close(out.double(), torch.from_numpy(oracles.csu_lite(*arrays(case.feats), *draws, 0.5)))
 
 
-@given(case=cases())
+@given(case=cases(dtype=torch.float64))
 def test_efdmix_over_the_whole_map_is_global_for_any_positive_attention(case):
     everywhere = torch.ones_like(case.present[:, :1])
     case = case.but(attn=case.attn[:, :1], present=everywhere, partner=case.partner.roll(1), lam=case.lam[:, :1])
@@ -119,7 +122,7 @@ def test_efdmix_over_the_whole_map_is_global_for_any_positive_attention(case):
 
 
 @every_operator
-@given(case=cases(min_labels=2), background=backgrounds)
+@given(case=cases(min_labels=2, dtype=torch.float64), background=backgrounds)
 def test_identical_maps_and_draws_collapse_to_one_label(operator, case, background):
     labels = case.present.shape[1]
     one = case.but(
@@ -139,7 +142,7 @@ def test_identical_maps_and_draws_collapse_to_one_label(operator, case, backgrou
 
 
 @every_operator
-@given(case=cases(min_labels=2), background=backgrounds, data=st.data())
+@given(case=cases(min_labels=2, dtype=torch.float64), background=backgrounds, data=st.data())
 def test_the_order_of_labels_does_not_matter(operator, case, background, data):
     order = torch.tensor(data.draw(st.permutations(range(case.present.shape[1]))))
     names = ("attn", "present", "lam", "noise", "common")
@@ -148,7 +151,7 @@ def test_the_order_of_labels_does_not_matter(operator, case, background, data):
 
 
 @every_operator
-@given(case=cases(), background=backgrounds, data=st.data())
+@given(case=cases(dtype=torch.float64), background=backgrounds, data=st.data())
 def test_a_permuted_batch_gives_the_permuted_result(operator, case, background, data):
     order = torch.tensor(data.draw(st.permutations(range(len(case.feats)))))
     names = ("feats", "attn", "present", "lam", "noise", "common")
@@ -159,7 +162,7 @@ def test_a_permuted_batch_gives_the_permuted_result(operator, case, background, 
 
 
 @every_operator
-@given(case=cases(), background=backgrounds, data=st.data())
+@given(case=cases(dtype=torch.float64), background=backgrounds, data=st.data())
 def test_permuted_channels_give_the_permuted_result(operator, case, background, data):
     order = torch.tensor(data.draw(st.permutations(range(case.feats.shape[1]))))
     moved = case.but(feats=case.feats[:, order], noise=case.noise[:, :, order])
@@ -167,7 +170,11 @@ def test_permuted_channels_give_the_permuted_result(operator, case, background, 
 
 
 @every_operator
-@given(case=cases(relu=False), background=backgrounds, axes=st.sampled_from([(-1,), (-2,), (-2, -1)]))
+@given(
+    case=cases(relu=False, dtype=torch.float64),
+    background=backgrounds,
+    axes=st.sampled_from([(-1,), (-2,), (-2, -1)]),
+)
 def test_flipping_maps_and_features_together_flips_the_result(operator, case, background, axes):
     # Without ties: equal values keep their raster order, which a flip turns around.
     moved = case.but(feats=case.feats.flip(axes), attn=case.attn.flip(axes))
@@ -224,15 +231,15 @@ def test_places_no_label_covers_are_untouched(operator, case, background):
     assert torch.equal(out[..., 0, :], case.feats[..., 0, :])
 
 
-@given(case=cases(), background=backgrounds)
+@given(case=cases(dtype=torch.float64), background=backgrounds)
 def test_weights_and_residual_sum_to_one(case, background):
     attn = LF.unit_mass(case.attn * (case.attn > 0.4), case.present)
     weights, residual = LF.blend_weights(attn, background=background)
-    close(weights.sum(dim=1, keepdim=True) + residual, torch.ones_like(residual), tolerance=1e-6)
+    close(weights.sum(dim=1, keepdim=True) + residual, torch.ones_like(residual))
     assert ((weights >= 0) & (residual >= 0)).all()
 
 
-@given(case=cases(min_places=2, relu=False))
+@given(case=cases(min_places=2, relu=False, dtype=torch.float64))
 def test_one_label_reaches_its_target_moments(case):
     present = torch.ones_like(case.present[:, :1])
     attn = LF.unit_mass(case.attn[:, :1], present)
@@ -241,11 +248,13 @@ def test_one_label_reaches_its_target_moments(case):
     target = Moments(old.mean + case.noise[:, :1], old.std * (case.noise[:, :1].clamp(-2, 2)).exp())
     out = LF.recompose(case.feats, attn, old, target, background=0.0)
     reached = LF.label_moments(out, attn)
-    close(reached.mean, target.mean, tolerance=1e-4)
-    close(reached.std, target.std, tolerance=1e-3)
+    close(reached.mean, target.mean)
+    # Both deviations are roots of a variance plus ε: their squares differ by ε (gain² - 1), with gain at most e².
+    most = 1e-6 * math.exp(4) / target.std.min().item()
+    torch.testing.assert_close(reached.std, target.std, rtol=0, atol=most + ROUNDING)
 
 
-@given(case=cases(), factor=st.sampled_from([1e-3, 0.02, 60.0, 1e4]))
+@given(case=cases(dtype=torch.float64), factor=st.sampled_from([1e-3, 0.02, 60.0, 1e4]))
 def test_gains_are_bounded(case, factor):
     attn = LF.unit_mass(case.attn[:, :1], torch.ones_like(case.present[:, :1]))
     old = LF.label_moments(case.feats, attn)
@@ -269,7 +278,7 @@ def test_efdmix_touches_top_places_only(case, background, top_ratio):
     assert (same | touched).all()
 
 
-@given(case=cases(), top_ratio=top_ratios)
+@given(case=cases(dtype=torch.float64), top_ratio=top_ratios)
 def test_efdmix_keeps_the_rank_order_and_ends_at_the_partners_values(case, top_ratio):
     present, partner = torch.ones_like(case.present[:, :1]), torch.arange(len(case.feats)).roll(1)
     case = case.but(attn=case.attn[:, :1], present=present, partner=partner, lam=case.lam[:, :1])
@@ -286,7 +295,7 @@ def test_efdmix_keeps_the_rank_order_and_ends_at_the_partners_values(case, top_r
         inside = mixed[sample].flatten(1)[:, places].gather(1, order)
         assert (inside.diff(dim=-1) >= -1e-6).all()
         theirs = case.feats[partner[sample]].flatten(1)[:, chosen[partner[sample]]]
-        close(ended[sample].flatten(1)[:, places].sort(dim=-1).values, theirs.sort(dim=-1).values, tolerance=1e-6)
+        close(ended[sample].flatten(1)[:, places].sort(dim=-1).values, theirs.sort(dim=-1).values)
 
 
 @given(values=st.lists(st.sampled_from([-1.5, -0.0, 0.0, 1e-30, -1e-30, 2.0, 3e38, -3e38]), min_size=1, max_size=40))
@@ -310,7 +319,7 @@ def test_diversity_lies_between_zero_and_one(case):
     assert 0 <= loss <= 1 + 1e-6
 
 
-@given(case=cases(min_labels=2))
+@given(case=cases(min_labels=2, dtype=torch.float64))
 def test_diversity_is_the_share_of_samples_with_two_labels_where_maps_are_equal(case):
     equal = case.attn[:, :1].expand_as(case.attn)
     close(LF.attention_diversity(equal, case.present), (case.present.sum(dim=1) >= 2).float().mean())
@@ -323,7 +332,7 @@ def test_diversity_is_zero_for_disjoint_maps(case):
     assert LF.attention_diversity(disjoint, case.present) == 0
 
 
-@given(case=cases(), exponent=st.integers(-10, 10))
+@given(case=cases(dtype=torch.float64), exponent=st.integers(-10, 10))
 def test_masses_are_one_where_present_and_zero_elsewhere(case, exponent):
     wanted = case.present.float()
     close(LF.unit_mass(case.attn * 10.0**exponent, case.present).sum(dim=(2, 3)), wanted)
@@ -336,24 +345,24 @@ def test_flipping_twice_is_the_identity(case):
     assert torch.equal(LF.flip_maps(LF.flip_maps(case.attn, flips), flips), case.attn)
 
 
-@given(case=cases())
+@given(case=cases(dtype=torch.float64))
 def test_the_mean_of_a_raw_map_plus_the_bias_is_the_logit(case):
     weight, bias = case.noise[0], case.common[0]
     logits = torch.nn.functional.linear(case.feats.mean(dim=(2, 3)), weight, bias)
     close(LF.class_activation_maps(case.feats, weight).mean(dim=(2, 3)) + bias, logits)
 
 
-@given(cases())
+@given(cases(dtype=torch.float64))
 def test_effective_locations_lie_between_one_and_the_map(case):
     attn = LF.unit_mass(case.attn, case.present)
     places = attn.shape[2] * attn.shape[3]
     found = LF.effective_locations(attn)
     there = attn.flatten(2).any(dim=-1)
     assert (found[~there] == 0).all()
-    assert (found[there] >= 1 - 1e-5).all()
-    assert (found[there] <= places * (1 + 1e-5)).all()
+    assert (found[there] >= 1 - ROUNDING).all()
+    assert (found[there] <= places + ROUNDING).all()
     uniform = torch.full_like(attn, 1 / places)
-    torch.testing.assert_close(LF.effective_locations(uniform), torch.full(attn.shape[:2], float(places)))
+    close(LF.effective_locations(uniform), torch.full(attn.shape[:2], float(places)))
 
 
 @given(cases())
@@ -364,11 +373,11 @@ def test_the_slope_of_pooled_logits_is_the_learned_map(case):
     torch.testing.assert_close(slope, LF.spatial_softmax(logits.detach(), everywhere, temperature=3.0))
 
 
-@given(cases(min_places=2))
+@given(cases(min_places=2, dtype=torch.float64))
 def test_the_map_itself_has_the_least_cross_entropy(case):
     everywhere = torch.ones_like(case.present)
     target = LF.spatial_softmax(case.attn, everywhere, temperature=3.0)
     own = LF.attention_cross_entropy(case.attn, target, everywhere, temperature=3.0)
-    assert own <= LF.attention_cross_entropy(case.attn.flip(2, 3), target, everywhere, temperature=3.0) + 1e-6
+    assert own <= LF.attention_cross_entropy(case.attn.flip(2, 3), target, everywhere, temperature=3.0) + ROUNDING
     uniform = LF.attention_cross_entropy(torch.zeros_like(case.attn), target, everywhere, temperature=3.0)
-    torch.testing.assert_close(uniform, torch.ones(()))
+    close(uniform, torch.ones(()))

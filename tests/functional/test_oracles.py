@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.functional import oracles
-from tests.functional.cases import arrays, at_partner, effective, make_case
+from tests.functional.cases import ROUNDING, arrays, at_partner, effective, make_case
 
 from ldstyle import functional as LF
 from ldstyle.types import Moments, StyledOutput
@@ -26,11 +26,12 @@ SIZES = [
 
 @pytest.fixture(params=range(len(SIZES)), ids=lambda number: str(SIZES[number]))
 def case(request):
-    return make_case(request.param, **SIZES[request.param])
+    return make_case(request.param, **SIZES[request.param], dtype=torch.float64)
 
 
-def close(actual, wanted, *, tolerance=1e-5):
-    np.testing.assert_allclose(actual.detach().numpy(), wanted, rtol=tolerance, atol=tolerance)
+def close(actual, wanted):
+    assert actual.dtype == torch.float64
+    np.testing.assert_allclose(actual.detach().numpy(), wanted, rtol=0, atol=ROUNDING)
 
 
 def test_unit_mass(case):
@@ -64,7 +65,7 @@ def test_recompose(case, max_gain):
     new = Moments(old.mean + case.noise, old.std * case.noise.exp())
     actual = LF.recompose(case.feats, attn, old, new, background=0.2, max_gain=max_gain)
     wanted = oracles.recompose(*arrays(case.feats, attn), arrays(*old), arrays(*new), 0.2, max_gain)
-    close(actual, wanted, tolerance=2e-5)
+    close(actual, wanted)
 
 
 def test_spatial_softmax(case):
@@ -182,18 +183,18 @@ def test_efdmix(case):
 
 def test_csu(case):
     inputs = case.feats, case.lam[:, 0], case.noise[:, 0], case.noise[:, -1].flip(0)
-    close(LF.csu(*inputs), oracles.csu(*arrays(*inputs)), tolerance=5e-5)
+    close(LF.csu(*inputs), oracles.csu(*arrays(*inputs)))
 
 
 def test_csu_with_more_samples_than_channels():
-    case = make_case(2, batch=11, channels=3)
+    case = make_case(2, batch=11, channels=3, dtype=torch.float64)
     inputs = case.feats, case.lam[:, 0], case.noise[:, 0], case.noise[:, -1].flip(0)
-    close(LF.csu(*inputs), oracles.csu(*arrays(*inputs)), tolerance=5e-5)
+    close(LF.csu(*inputs), oracles.csu(*arrays(*inputs)))
 
 
 def test_dsu(case):
     inputs = case.feats, case.noise[:, 0], case.noise[:, -1].flip(0)
-    close(LF.dsu(*inputs), oracles.dsu(*arrays(*inputs)), tolerance=5e-5)
+    close(LF.dsu(*inputs), oracles.dsu(*arrays(*inputs)))
 
 
 def test_blend_pathways(case):
@@ -206,7 +207,7 @@ def test_blend_pathways(case):
 @pytest.mark.parametrize("masked", [False, True])
 def test_objective(case, masked):
     known = case.lam < 0.5 if masked else None
-    output = StyledOutput(logits=case.common, diversity=torch.tensor(0.4))
+    output = StyledOutput(logits=case.common, diversity=torch.tensor(0.4, dtype=torch.float64))
     actual = LF.objective(output, case.present, diversity_weight=0.3, known=known)
     inputs = arrays(case.common, case.present)
     close(actual, oracles.objective(*inputs, 0.4, 0.3, None if known is None else known.numpy()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.nn.nets import (
     GLOBAL,
     IMAGE_SIZE,
     LABELS,
+    STAGES,
     Toy,
     fill_maps,
     label_decoupled,
@@ -23,13 +25,24 @@ from tests.nn.nets import (
 )
 from torch import nn
 
-from ldstyle.config import GlobalConfig, MixStyleConfig
+from ldstyle.config import GlobalConfig, GradCamConfig, LLAMConfig, MasksConfig, MixStyleConfig, ProbeConfig
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer
+from ldstyle.evaluation.attention.maps import learned_maps
+from ldstyle.evaluation.localization import locate
+from ldstyle.evaluation.probe.features import FrozenBackbone
 from ldstyle.evaluation.scores import predict_logits
+from ldstyle.nn import analyse_head
+from ldstyle.nn.backbones.activation_maps import averaged_maps
+from ldstyle.runs.config import BackboneConfig
 from ldstyle.runs.processes import OnHost
 from ldstyle.training.step import StyledLoss, Truth
+
+
+def attended(attention, **settings):
+    return replace(label_decoupled("efdmix", "llam"), attention=attention, **settings)
+
 
 # A new operator or attention source gets a line here; ``None`` is ERM.
 METHODS = {
@@ -43,6 +56,11 @@ METHODS = {
     "ld-efdmix-gc": label_decoupled("efdmix", "gradcam"),
     "ld-csu-gc": label_decoupled("csu", "gradcam"),
     "ld-mixstyle-uniform": label_decoupled("mixstyle", "uniform"),
+    "ld-efdmix-cam": attended(LLAMConfig(grounding="cam", grounding_threshold=0.2)),
+    "ld-efdmix-lse": attended(LLAMConfig(grounding="lse")),
+    "ld-efdmix-probe": attended(ProbeConfig()),
+    "ld-efdmix-masks": attended(MasksConfig(fallback="probe")),
+    "ld-efdmix-gc-thresholded": attended(GradCamConfig(threshold=0.3)),
 }
 AUGMENTATION = Augmentation(mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
 BATCH = 6
@@ -104,16 +122,61 @@ class Opaque(Toy):
         self.head = nn.Sequential(nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, LABELS))
 
 
-@pytest.mark.parametrize(("build", "device"), [(Toy, FORWARD), (Opaque, BACKWARD)])
-def test_a_refresh_waits_once_per_batch_for_its_maps_and_what_was_predicted(build, device):
-    net = styled(METHODS["ld-efdmix-gc"], build=build)
+@pytest.mark.parametrize(
+    ("build", "device", "attention", "size"),
+    [
+        (Toy, FORWARD, GradCamConfig(), IMAGE_SIZE),
+        (Opaque, BACKWARD, GradCamConfig(), IMAGE_SIZE),
+        (Toy, FORWARD, GradCamConfig(average_flips=True, scales=(0.5, 1.0, 1.5), map_size=32), (32, 32)),
+        (Opaque, BACKWARD, GradCamConfig(average_flips=True), IMAGE_SIZE),
+    ],
+    ids=["linear", "opaque", "averaged", "opaque-averaged"],
+)
+def test_a_refresh_waits_once_per_batch_for_its_maps_and_what_was_predicted(build, device, attention, size):
+    net = styled(attended(attention), build=build)
     contexts = [make_context(BATCH, seed=number) for number in range(2)]
     with fake_cuda() as cuda:
         moved(net, device)
-        batches = [(make_images(BATCH).to(device, non_blocking=True), c.present, c.index) for c in contexts]
+        batches = [(make_images(BATCH, size=size).to(device, non_blocking=True), c.present, c.index) for c in contexts]
         net.refresh(iter(batches))
     assert [wait.rsplit(" ", 1)[-1] for wait in cuda.waits] == ["host"] * 4
     assert net.cams.ready
+
+
+def test_an_online_refresh_waits_for_its_maps_and_what_was_predicted():
+    net = styled(attended(GradCamConfig("online"), gate_prob=0.0))
+    with fake_cuda() as cuda:
+        loss = StyledLoss(moved(net, FORWARD))
+        step(loss, 0, FORWARD)
+        cuda.waits.clear()  # constants go to the device in the first step
+        step(loss, 1, FORWARD)
+    assert [wait.rsplit(" ", 1)[-1] for wait in cuda.waits] == ["host"] * 2
+    assert net.cams.ready
+
+
+def test_features_of_a_frozen_backbone_wait_once_per_batch():
+    config = BackboneConfig("test_resnet", "none")
+    backbone = FrozenBackbone(config, num_labels=LABELS, size=32, device=torch.device("cpu"))
+    with fake_cuda() as cuda:
+        moved(backbone._network, FORWARD)
+        backbone._device = torch.device(FORWARD)
+        maps = backbone(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    assert (maps.device.type, maps.dtype) == ("cpu", torch.float16)
+    assert [wait.rsplit(" ", 1)[-1] for wait in cuda.waits] == ["host"]
+
+
+def test_maps_to_be_judged_are_made_without_waiting():
+    net = styled(attended(LLAMConfig(grounding="lse")))
+    head = analyse_head(net.backbone, image_size=IMAGE_SIZE)
+    present = torch.ones(2, LABELS, dtype=torch.bool)
+    with fake_cuda() as cuda:
+        moved(net, FORWARD)
+        images = make_images(2).to(FORWARD, non_blocking=True)
+        found = learned_maps(net, images, present.to(FORWARD, non_blocking=True))
+        maps, logits = averaged_maps(net.backbone, head, images, flips=True, scales=(1.0, 1.5))
+    assert {*found} == {*STAGES}
+    assert {value.device for value in (*found.values(), maps, logits)} == {torch.device(FORWARD)}
+    assert cuda.waits == []
 
 
 def test_evaluation_waits_once_at_the_end():
@@ -175,3 +238,15 @@ def test_on_a_gpu_a_step_gives_the_loss_of_the_cpu_and_never_waits(method):
         torch.cuda.set_sync_debug_mode("default")
     # Sums over about 300 terms in TF32 (2^-11), through five layers and one step of the optimizer.
     torch.testing.assert_close(value.cpu(), alone, rtol=5 * 2**-11 * 300**0.5, atol=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_on_a_gpu_maps_are_judged_as_on_the_cpu():
+    generator = torch.Generator().manual_seed(3)
+    attn, regions = torch.rand(2, LABELS, 5, 7, generator=generator), torch.rand(2, LABELS, 10, 14) > 0.6
+    regions[0, 1] = False
+    found, expected = locate(attn.cuda(), regions), locate(attn, regions)
+    for name in ("pointing", "iou", "area", "mass", "coverage"):
+        value = getattr(found, name)
+        assert value.device.type == "cuda"
+        torch.testing.assert_close(value.cpu(), getattr(expected, name), equal_nan=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.functional import oracles
-from tests.functional.cases import arrays, make_case
+from tests.functional.cases import ROUNDING, arrays, make_case
 from tests.nn.nets import LABEL_OPERATORS, LOCAL, STYLES, label_decoupled, seeded
 
 from ldstyle import functional as LF
@@ -28,19 +28,21 @@ CHAIN = torch.tensor([1, 2, 3, 4, 5, 0, 6])
 class Setup:
     """One module, one batch and its draws; every third map of the cache is missing."""
 
-    def __init__(self, style, *, seed=3, epoch=9, **sizes):
+    def __init__(self, style, *, seed=3, epoch=9, dtype=torch.float32, **sizes):
         self.style = style
-        case = make_case(seed, **SIZES | {"density": 0.8} | sizes)
+        case = make_case(seed, dtype=dtype, **SIZES | {"density": 0.8} | sizes)
         self.feats, self.present, self.raw, shape = case.feats, case.present, case.attn, case.attn.shape
         partner = CHAIN if shape[0] == len(CHAIN) else torch.arange(shape[0]).roll(1)
         self.batch = Batch(case.present, case.domain, partner, torch.arange(shape[0]).roll(2), epoch)
-        self.module = seeded(lambda: LabelDecoupledStyle(style, case.feats.shape[1], shape[1])).train()
+        self.module = seeded(lambda: LabelDecoupledStyle(style, case.feats.shape[1], shape[1])).train().to(dtype)
         labels, channels = shape[1], case.feats.shape[1]
         if self.module.llam is not None:
             torch.nn.init.constant_(self.module.llam.reduce.bias, 9.0)  # a dead unit would make ties
         self.draws = draw_style(
             style, np.random.default_rng(seed), Rows(shape[0]), num_labels=labels, channels=channels
         )
+        parts = (type(part)(*(value.to(dtype) for value in part)) for part in (self.draws.global_, self.draws.local))
+        self.draws = replace(self.draws, **dict(zip(("global_", "local"), parts, strict=True)))
         entry = torch.from_numpy(np.random.default_rng(seed).random(shape[:2]) < 0.67)
         self.cached = None
         if isinstance(style.attention, GradCamConfig):
@@ -126,12 +128,12 @@ def lost(setup):
 @pytest.mark.parametrize("background", ["paper", "confined", 0.0])
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_training_module_restyles_each_label_as_a_loop_over_pairs_does(name, background):
-    setup = Setup(replace(LOCAL[name], background=background))
+    setup = Setup(replace(LOCAL[name], background=background), dtype=torch.float64)
     wanted = expected(setup)
     before = setup.feats.clone()
     actual = setup.run().feats
     keep = [i for i in range(7) if setup.cached is None or i not in lost(setup)]
-    np.testing.assert_allclose(actual.detach().numpy()[keep], wanted[keep], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(actual.detach().numpy()[keep], wanted[keep], rtol=0, atol=ROUNDING)
     assert not np.allclose(wanted[keep], before.numpy()[keep], atol=1e-2)
     assert torch.equal(setup.feats, before)
 
@@ -159,17 +161,17 @@ def test_with_learned_attention_the_module_is_its_functions_bit_for_bit(operator
 @pytest.mark.parametrize("operator", ["mixstyle", "efdmix"])
 def test_a_partner_keeps_its_own_map_where_it_is_itself_badly_paired(operator):
     # 0 → 1 → 2: both 0 and 1 have maps, but 1 matches whole maps because 2 has none.
-    setup = Setup(LOCAL[f"{operator}-gradcam"], density=1.0)
+    setup = Setup(LOCAL[f"{operator}-gradcam"], density=1.0, dtype=torch.float64)
     usable = torch.ones_like(setup.present)
     usable[2] = False
     setup.cached = CachedMaps(setup.raw.pow(2).half(), usable)
-    np.testing.assert_allclose(setup.run().feats[0].numpy(), expected(setup)[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(setup.run().feats[0].numpy(), expected(setup)[0], rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("side", ["own", "partner"])
 @pytest.mark.parametrize("operator", ["mixstyle", "efdmix"])
 def test_an_entry_missing_on_either_side_means_whole_uniform_maps_on_both(operator, side):
-    setup = Setup(LOCAL[f"{operator}-gradcam"], labels=1, density=1.0)
+    setup = Setup(LOCAL[f"{operator}-gradcam"], labels=1, density=1.0, dtype=torch.float64)
     usable = torch.ones_like(setup.present)
     usable[0 if side == "own" else 1] = False
     setup.cached = CachedMaps(setup.raw[:, :, :3, :2].half(), usable)
@@ -179,7 +181,7 @@ def test_an_entry_missing_on_either_side_means_whole_uniform_maps_on_both(operat
     whole = (LF.mixstyle if operator == "mixstyle" else LF.efdmix)(setup.feats, CHAIN, lam)
     actual = setup.run().feats
     if side == "partner":
-        torch.testing.assert_close(actual[0], whole[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(actual[0], whole[0], rtol=0, atol=ROUNDING)
     assert not torch.allclose(actual[1 if side == "own" else 2], whole[1 if side == "own" else 2], atol=1e-2)
 
 
@@ -208,13 +210,13 @@ def test_cached_attention_before_there_is_any_is_the_global_operator(operator):
 @pytest.mark.parametrize("name", [name for name in LOCAL if "gradcam" not in name])
 def test_the_warm_up_is_global_then_blended_then_local(name):
     style = replace(LOCAL[name], warmup_epochs=4)
-    setup = Setup(style)
+    setup = Setup(style, dtype=torch.float64)
     global_ = apply_global(style.operator, setup.feats, setup.batch.global_partner, setup.draws.global_)
-    local = Setup(replace(style, warmup_epochs=0)).run().feats
+    local = Setup(replace(style, warmup_epochs=0), dtype=torch.float64).run().feats
     for epoch, share in ((1, 0.0), (4, 0.0), (5, 0.25), (7, 0.75), (8, 1.0), (30, 1.0)):
         actual = setup.run(batch=replace(setup.batch, epoch=epoch)).feats
         wanted = {0.0: global_, 1.0: local}.get(share, share * local + (1 - share) * global_)
-        torch.testing.assert_close(actual, wanted, rtol=0, atol=0 if share in (0, 1) else 1e-5)
+        torch.testing.assert_close(actual, wanted, rtol=0, atol=0 if share in (0, 1) else ROUNDING)
 
 
 @pytest.mark.parametrize("attention", ["llam", "gradcam", "uniform"])
@@ -226,7 +228,7 @@ def test_a_subclass_replaces_the_operator_and_nothing_else(attention):
             given.append((region, draws))
             return 2 * feats, None
 
-    setup = Setup(label_decoupled("mixstyle", attention, warmup_epochs=4))
+    setup = Setup(label_decoupled("mixstyle", attention, warmup_epochs=4), dtype=torch.float64)
     plain = setup.run(batch=replace(setup.batch, epoch=6))
     setup.module.__class__ = Doubling
     result = setup.run(batch=replace(setup.batch, epoch=6))
@@ -238,11 +240,12 @@ def test_a_subclass_replaces_the_operator_and_nothing_else(attention):
         lost = (setup.present & ~setup.cached.usable.any(dim=1, keepdim=True)).any(dim=1)
         assert torch.equal(result.feats[~lost], 2 * setup.feats[~lost])
         assert torch.equal(result.feats[lost], plain.feats[lost])  # without any map, the global path
-        np.testing.assert_allclose(region.attn, own, atol=1e-6)
+        np.testing.assert_allclose(region.attn, own, rtol=0, atol=ROUNDING)
         assert np.array_equal(region.usable, usable)
     else:
         global_ = apply_global(MixStyleConfig(), setup.feats, setup.batch.global_partner, setup.draws.global_)
-        torch.testing.assert_close(result.feats, setup.feats + global_ / 2)  # halfway through the warm-up's second part
+        halfway = setup.feats + global_ / 2  # through the warm-up's second part
+        torch.testing.assert_close(result.feats, halfway, rtol=0, atol=ROUNDING)
     assert (result.diversity is not None) == (attention == "llam")
 
 
@@ -302,7 +305,7 @@ class TestStyleBank:
 
     def test_an_entry_of_another_domain_replaces_the_partner(self, name):
         style = replace(STYLES[name], bank_size=1, background=0.0)
-        setup = Setup(style, batch=2, labels=1, density=1.0)
+        setup = Setup(style, batch=2, labels=1, density=1.0, dtype=torch.float64)
         if setup.cached is not None:
             setup.cached = CachedMaps(setup.raw.half(), torch.ones(2, 1, dtype=torch.bool))
         alone = replace(setup.batch, domain=torch.tensor([0, 0]), partner=torch.tensor([0, 1]))
@@ -317,7 +320,7 @@ class TestStyleBank:
         old = oracles.label_moments(setup.feats.double().numpy(), attn)
         new = oracles.mix_moments(old, arrays(*stored), setup.draws.local.lam.double().numpy())
         wanted = oracles.recompose(setup.feats.double().numpy(), attn, old, new, 0.0)
-        np.testing.assert_allclose(out[1].detach().numpy(), wanted[1], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(out[1].detach().numpy(), wanted[1], rtol=0, atol=ROUNDING)
 
     def test_only_styles_of_present_labels_with_a_map_are_remembered(self, name):
         setup = Setup(STYLES[name])
@@ -338,9 +341,10 @@ def test_without_labels_and_with_a_batch_of_one_nothing_changes():
 
 
 def test_one_coefficient_per_sample_restyles_all_labels_alike():
-    setup = Setup(label_decoupled("mixstyle", "uniform", per_label=False, background=0.0), labels=4, density=1.0)
+    style = label_decoupled("mixstyle", "uniform", per_label=False, background=0.0)
+    setup = Setup(style, labels=4, density=1.0, dtype=torch.float64)
     wanted = LF.mixstyle(setup.feats, CHAIN, setup.draws.local.lam[:, 2])
-    torch.testing.assert_close(setup.run().feats, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(setup.run().feats, wanted, rtol=0, atol=ROUNDING)
 
 
 def test_settings_are_shown():

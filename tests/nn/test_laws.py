@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.functional.cases import cases, make_case
+from tests.functional.cases import ROUNDING, cases, make_case
 from tests.nn.nets import (
     ATTENTIONS,
     LABEL_OPERATORS,
@@ -23,6 +23,7 @@ from tests.nn.nets import (
     seeded,
     styled,
 )
+from tests.tolerance import bound
 
 from ldstyle.functional import objective
 from ldstyle.nn import LabelDecoupledStyle
@@ -47,6 +48,7 @@ class Run:
         style = replace(style, attention=replace(style.attention, **inner))
         self.case, self.attention = case, attention
         self.module = seeded(lambda: LabelDecoupledStyle(style, case.feats.shape[1], case.present.shape[1])).train()
+        self.module.to(case.feats.dtype)
         self.mixing = operator != "csu"
         if self.module.llam is not None:
             torch.nn.init.constant_(self.module.llam.reduce.bias, 9.0)  # a dead unit would make ties
@@ -101,61 +103,61 @@ def test_a_sample_whose_partner_shares_no_label_is_unchanged(operator, case):
 
 @operators
 @few
-@given(cases())
+@given(cases(dtype=torch.float64))
 def test_more_background_means_less_change(operator, case):
     change = [
         (Run(case, operator, "gradcam", background=share)() - case.feats).abs().max().item()
         for share in (0.1, 1e2, 1e9)
     ]
     assert change[2] <= 1e-6 * (1 + change[0])
-    assert change[1] <= 0.5 * change[0] + 1e-6
+    assert change[1] <= 0.5 * change[0] + ROUNDING
 
 
 @operators
 @attentions
 @few
-@given(cases(), st.integers(0, 10**6))
+@given(cases(dtype=torch.float64), st.integers(0, 10**6))
 def test_the_order_of_a_batch_does_not_matter(operator, attention, case, seed):
     order = torch.randperm(len(case.feats), generator=torch.Generator().manual_seed(seed))
     fields = {"feats", "attn", "present", "domain", "lam", "noise", "common"}
     shuffled = {name: getattr(case, name)[order] for name in fields}
     shuffled["partner"] = order.argsort()[case.partner[order]]
     run = Run(case, operator, attention)
-    torch.testing.assert_close(run(**shuffled), run()[order], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(run(**shuffled), run()[order], rtol=0, atol=ROUNDING)
 
 
 @operators
 @few
-@given(cases(), st.integers(0, 10**6))
+@given(cases(dtype=torch.float64), st.integers(0, 10**6))
 def test_the_order_of_the_labels_does_not_matter(operator, case, seed):
     order = torch.randperm(case.present.shape[1], generator=torch.Generator().manual_seed(seed))
     fields = {"attn", "present", "lam", "noise", "common"}
     run = Run(case, operator, "gradcam")
     shuffled = run(**{name: getattr(case, name)[:, order] for name in fields})
-    torch.testing.assert_close(shuffled, run(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(shuffled, run(), rtol=0, atol=ROUNDING)
 
 
 @operators
 @attentions
 @pytest.mark.parametrize("side", [-1, -2])
 @few
-@given(cases(relu=False))
+@given(cases(relu=False, dtype=torch.float64))
 def test_flipping_maps_and_features_flips_the_result(operator, attention, side, case):
     run = Run(case, operator, attention)
     # Equal values or maps would be ranked by place, which a flip turns round.
     maps = case.attn.half() if run.module.llam is None else run.module.llam(case.feats, torch.ones_like(case.present))
     assume(all(row.unique().numel() == row.numel() for row in (*maps.flatten(0, 1), *case.feats.flatten(0, 1))))
     flipped = run(feats=case.feats.flip(side), attn=case.attn.flip(side))
-    torch.testing.assert_close(flipped.flip(side), run(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(flipped.flip(side), run(), rtol=0, atol=ROUNDING)
 
 
 @operators
 @few
-@given(cases(), st.sampled_from([0.5, 0.25, 2.0]))
+@given(cases(dtype=torch.float64), st.sampled_from([0.5, 0.25, 2.0]))
 def test_neither_the_scale_of_a_map_nor_the_map_of_an_absent_label_matters(operator, case, scale):
     run = Run(case, operator, "gradcam")
     attn = torch.where(case.present[:, :, None, None], case.attn * scale, case.attn.flip(0) * 3)
-    torch.testing.assert_close(run(attn=attn), run(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(run(attn=attn), run(), rtol=0, atol=ROUNDING)
 
 
 @paired
@@ -172,7 +174,7 @@ def test_the_region_of_an_unshared_label_is_unchanged(operator):
 
 @operators
 @few
-@given(cases())
+@given(cases(dtype=torch.float64))
 def test_maps_missing_on_both_sides_are_as_good_as_uniform_attention(operator, case):
     keep = torch.zeros_like(case.present)
     keep[:, 0] = True  # every sample keeps one map, so none is lost to the global operator
@@ -183,7 +185,7 @@ def test_maps_missing_on_both_sides_are_as_good_as_uniform_attention(operator, c
     settings = {"lam": case.lam.index_fill(1, torch.tensor([0]), 1.0)} if top_everywhere else {}
     ours = gradcam(usable=keep, attn=uniform, **settings)
     wanted = Run(case, operator, "uniform")(**settings)
-    torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours, wanted, rtol=0, atol=ROUNDING)
 
 
 @operators
@@ -284,17 +286,18 @@ def test_half_precision_stays_close_and_trains(name):
 def test_the_memory_format_does_not_matter_and_is_kept(name):
     results, formats = [], []
     for memory_format in (torch.contiguous_format, torch.channels_last):
-        net = styled(STYLES[name], stages=("stage1",)).to(memory_format=memory_format)
+        net = styled(STYLES[name], stages=("stage1",)).double().to(memory_format=memory_format)
         fill_maps(net)
         net.backbone.stage2.register_forward_pre_hook(
             lambda _m, args: formats.append(args[0].is_contiguous(memory_format=torch.channels_last))
         )
-        images = make_images().contiguous(memory_format=memory_format).requires_grad_()
+        images = make_images().double().contiguous(memory_format=memory_format).requires_grad_()
         output = net(images, make_context())
         output.logits.square().sum().backward()
         results.append((output.logits.detach(), images.grad))
     for plain, last in zip(*results, strict=True):
-        torch.testing.assert_close(last, plain, rtol=1e-3, atol=1e-4)
+        # Five layers with sums of at most 120 terms, forwards and backwards; divisions by deviations of at least 1e-3.
+        torch.testing.assert_close(last, plain, rtol=0, atol=bound(2 * 5 * 120, scale=1000))
     assert formats == [False, True]
 
 

@@ -114,7 +114,7 @@ def labelled_images(
     """Yield what :func:`source_style_statistics` takes from a pool, without augmentation; evenly chosen if many."""
     for rows in torch.from_numpy(_chosen_rows(pool)).split(batch_size):
         batch = pool.gather(rows.numpy())
-        yield augmentation.normalise(batch.images.to(device)), batch.labels, batch.domain
+        yield augmentation.normalise(batch.images.to(device, non_blocking=True)), batch.labels, batch.domain
 
 
 def _chosen_rows(pool: Pool) -> NDArray[np.int64]:

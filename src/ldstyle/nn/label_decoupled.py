@@ -225,7 +225,8 @@ class LabelDecoupledStyle(nn.Module):
         if isinstance(self.config.attention, StoredAttention):
             return None if cached is None else Region(cached.at(feats), cached.usable)
         height, width = feats.shape[2:]
-        uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device)
+        precision = torch.promote_types(feats.dtype, torch.float32)
+        uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device, dtype=precision)
         return Region(uniform * present[:, :, None, None], None)
 
     def _observe(self, feats: Tensor, region: Region, batch: Batch) -> Styled:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tolerance import bound
 
 from ldstyle.deploy.scene.tiling import TileGrid, blend_rows, cell_weights
 
@@ -42,7 +44,8 @@ def test_tiles_are_blended_as_by_loops(height, width, stride, overlap, seed):
     values = generator.random((*grid.tiles, 2)).astype(np.float32)
     values[generator.random(grid.tiles) < 0.2] = np.nan
     found = np.stack(list(blend_rows(values, grid)), axis=1)
-    np.testing.assert_allclose(found, oracle(values, grid), rtol=1e-5)
+    # Weighted means of at most 4 · 4 positive values: no cancellation, so the error is relative.
+    np.testing.assert_allclose(found, oracle(values, grid), rtol=bound(4 * 16, dtype=torch.float32))
 
 
 @given(height=st.integers(1, 99), width=st.integers(1, 99), stride=st.integers(1, 9), overlap=st.integers(1, 4))

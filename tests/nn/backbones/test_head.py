@@ -10,6 +10,7 @@ import timm
 import torch
 import torch.nn.functional as F
 import torchvision
+from tests.tolerance import bound
 from torch import Tensor, nn
 
 from ldstyle.nn.backbones.head import LinearHead, OpaqueHead, analyse_head
@@ -77,18 +78,20 @@ LINEAR = [
 
 @pytest.mark.parametrize(("build", "features", "classifier", "channels"), LINEAR)
 def test_pool_and_linear_heads_are_recognized_and_reproduce_the_logits(build, features, classifier, channels):
-    backbone = build().eval()
+    backbone = build().double().eval()
     head = analyse_head(backbone, image_size=SIZE)
     assert isinstance(head, LinearHead)
     assert (head.features, head.classifier, head.point.name) == (features, classifier, features)
     assert head.point.channels == channels
     seen: list[Tensor] = []
     with torch.no_grad():
-        images = torch.randn(2, 3, *SIZE, generator=torch.Generator().manual_seed(3))
+        images = torch.randn(2, 3, *SIZE, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
         logits = hooked(backbone, head.features, images, lambda output: seen.append(as_maps(output, head.point, SIZE)))
         layer = backbone.get_submodule(head.classifier)
         maps = torch.einsum("lc,bchw->blhw", layer.weight.flatten(1), seen[0])
-    torch.testing.assert_close(maps.mean(dim=(2, 3)) + layer.bias, logits, rtol=1e-4, atol=1e-5)
+    operations = seen[0][0].numel()  # both are sums over all channels and locations
+    scale = max(1.0, (layer.weight.abs().max() * seen[0].abs().max()).item())
+    torch.testing.assert_close(maps.mean(dim=(2, 3)) + layer.bias, logits, rtol=0, atol=bound(operations, scale=scale))
 
 
 class CosineLinear(nn.Linear):

@@ -96,8 +96,8 @@ def localize_learned(
         return None
     tables = {name: Localization(pools[0].vocabulary) for name in learned}
     for batch in _all_batches(pools, batch_size):
-        images = augmentation.normalise(batch.images.to(device))
-        for name, attn in learned_maps(net, images, batch.present.to(device)).items():
+        images = augmentation.normalise(batch.images.to(device, non_blocking=True))
+        for name, attn in learned_maps(net, images, batch.present.to(device, non_blocking=True)).items():
             assert batch.masks is not None
             tables[name].update(attn, batch.masks)
     return {name: with_mean(table.compute()) for name, table in tables.items()}
@@ -115,7 +115,9 @@ def localize_predictions(
     with evaluating(backbone):
         for batch in _all_batches(pools, batch_size):
             assert batch.masks is not None
-            maps, _ = activation_maps(backbone, head, augmentation.normalise(batch.images.to(device)))
+            maps, _ = activation_maps(
+                backbone, head, augmentation.normalise(batch.images.to(device, non_blocking=True))
+            )
             table.update(maps.relu(), batch.masks)
     return with_mean(table.compute())
 

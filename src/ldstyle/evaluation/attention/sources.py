@@ -181,8 +181,8 @@ class LearnedSource:
 
     def maps(self, part: Part, batch: Batch) -> dict[str, Tensor]:
         """Return ``llam/POINT`` for each insertion point."""
-        images = self.augmentation.normalise(batch.images.to(self.device))
-        found = learned_maps(self.net, images, batch.present.to(self.device))
+        images = self.augmentation.normalise(batch.images.to(self.device, non_blocking=True))
+        found = learned_maps(self.net, images, batch.present.to(self.device, non_blocking=True))
         return {f"llam/{name}": maps.cpu() for name, maps in found.items()}
 
 
@@ -213,7 +213,7 @@ class ActivationSource:
 
     def maps(self, part: Part, batch: Batch) -> dict[str, Tensor]:
         """Return ``cam`` for every present label, ``cached`` for those also predicted, and its thresholded variants."""
-        images = self.augmentation.normalise(part.images(batch, self.size).to(self.device))
+        images = self.augmentation.normalise(part.images(batch, self.size).to(self.device, non_blocking=True))
         with evaluating(self.backbone):
             maps, logits = averaged_maps(self.backbone, self._head, images, flips=self.flips, scales=self.scales)
         maps, kept = maps.relu().float().cpu(), predicted(logits, batch.present).cpu()

@@ -77,7 +77,7 @@ class FrozenBackbone:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the last maps of 8-bit images, (B, C, h, w) float16 on the host, clamped to its range."""
-        inputs = self._normalise(images.to(self._device))
+        inputs = self._normalise(images.to(self._device, non_blocking=True))
         single = torch.autocast(self._device.type, enabled=False)
         with torch.no_grad(), single, capture(self._network, self._head, inputs) as captured:
             self._network(inputs)

@@ -85,7 +85,8 @@ def averaged_maps(
         Raw maps (B, L, h, w) and logits (B, L), both without gradient.
     """
     views = [dims for dims in _FLIPS if flips or not dims]
-    largest, total, logits = None, torch.zeros(()), torch.zeros(())
+    total: Tensor | None = None
+    logits: Tensor | None = None
     for scale in sorted(scales, reverse=True):  # the largest first, whose maps set the size
         scaled = images
         if scale != 1:
@@ -94,8 +95,10 @@ def averaged_maps(
         for dims in views:
             maps, scores = activation_maps(backbone, head, scaled.flip(dims) if dims else scaled)
             maps = maps.flip(dims) if dims else maps
-            largest = largest or (maps.shape[2], maps.shape[3])
-            total, logits = total.to(maps) + resize_maps(maps, largest), logits.to(scores) + scores
+            total = maps if total is None else total + resize_maps(maps, (total.shape[2], total.shape[3]))
+            logits = scores if logits is None else logits + scores
+    assert total is not None
+    assert logits is not None
     count = len(views) * len(scales)
     return total / count, logits / count
 
@@ -156,7 +159,8 @@ def _gradient_maps(backbone: nn.Module, head: OpaqueHead, images: Tensor) -> tup
         for parameter in needs:
             parameter.requires_grad_(True)
         handle.remove()
-    feats = leaves[0].detach().float()
-    weights = torch.stack([slope.float().mean(dim=(2, 3)) for slope in slopes], dim=1)  # (B, L, C)
-    maps = torch.einsum("blc,bchw->blhw", weights, feats)
+    feats = leaves[0].detach()
+    precision = torch.promote_types(feats.dtype, torch.float32)
+    weights = torch.stack([slope.to(precision).mean(dim=(2, 3)) for slope in slopes], dim=1)  # (B, L, C)
+    maps = torch.einsum("blc,bchw->blhw", weights, feats.to(precision))
     return maps, logits.detach()

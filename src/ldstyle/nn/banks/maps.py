@@ -29,7 +29,8 @@ class CachedMaps:
     def at(self, feats: Tensor) -> Tensor:
         """Return unit-mass maps on the locations and device of a feature map, (B, L, H, W); zero where unusable."""
         size = (feats.shape[2], feats.shape[3])
-        maps = resize_maps(self.maps.to(feats.device, non_blocking=True).float(), size)
+        precision = torch.promote_types(feats.dtype, torch.float32)
+        maps = resize_maps(self.maps.to(feats.device, non_blocking=True).to(precision), size)
         return unit_mass(
             threshold_maps(maps, threshold=self.threshold), self.usable.to(feats.device, non_blocking=True)
         )
