@@ -171,7 +171,7 @@ def test_the_command_that_adds_methods_to_a_grid_runs_as_printed(results, tmp_pa
     assert (erm.split(), mixstyle.split()) == (["done", ERM], ["missing", "smoke-mixstyle-s1-seed0"])
 
 
-def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_path, capsys, monkeypatch):
+def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_path, capsys, monkeypatch, layouts):
     monkeypatch.setattr("ldstyle.cli.bench.options.run_cells", lambda *_, **__: Summary())
     for name in ("ucm", "aid", "village"):
         (tmp_path / name).mkdir()
@@ -188,7 +188,9 @@ def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_pa
     assert main(arguments) == 0
     assert "s3: aid + ucm → village\n" in capsys.readouterr().err
     for name in ("ucm", "aid"):
-        (tmp_path / name / "labels.csv").unlink()  # folders of downloads now
+        (tmp_path / name / "labels.csv").unlink()
+    layouts.ucm(tmp_path / "first download")
+    layouts.aid(tmp_path / "second download")
     assert main([*arguments, "--dry-run"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line for line in shown if " → " in line] == ["s1: aid → ucm", "s2: ucm → aid"]
