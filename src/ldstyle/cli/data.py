@@ -35,8 +35,8 @@ A data folder (--root, by default $LDSTYLE_DATA) holds any of
   <name>/   a domain of your own: labels.csv with the columns path and one per label
   *.csv     several domains of your own: columns path, domain and one per label
 
-Labels are 1, 0, or blank where unknown; own tables may have the columns mask and scene. A label map
-(--mapping, YAML) brings the label names of each domain to one vocabulary. --domains picks domains;
+Labels are 1, 0, or blank where unknown; own tables may have the columns mask, scene and gsd. A label
+map (--mapping, YAML) brings the label names of each domain to one vocabulary. --domains picks domains;
 --labels or --ignore says which columns of own tables are labels.
 """
 
@@ -237,7 +237,7 @@ def _add_reading(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="label columns of custom tables (default: all but path, domain, mask, scene)",
+        help="label columns of custom tables (default: all but path, domain, mask, scene, gsd)",
     )
     command.add_argument(
         "--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels"

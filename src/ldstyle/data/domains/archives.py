@@ -30,6 +30,7 @@ class Archive:
         layout: Where the release has its images.
         table: What the release calls its label table.
         rows: How the release names its images, in lower case.
+        ground: Side of the smallest and of the largest image on the ground, in metres, as Table 1 has it.
         names: Label names of its table to labels of the paper's vocabulary; all others are outside of it.
     """
 
@@ -39,6 +40,7 @@ class Archive:
     layout: str
     table: str
     rows: re.Pattern[str]
+    ground: tuple[float, float]
     names: dict[str, str]
 
 
@@ -49,6 +51,7 @@ UCM = Archive(
     layout="'UCMerced_LandUse/Images/<class>/'",
     table="LandUse_Multilabeled.txt",
     rows=re.compile(r"[a-z]+\d\d"),
+    ground=(76.8, 76.8),
     names={**_SHARED_NAMES, "ship": "ship"},
 )
 AID = Archive(
@@ -58,6 +61,7 @@ AID = Archive(
     layout="'images_tr/<Class>/' and 'images_test/<Class>/'",
     table="multilabel.csv",
     rows=re.compile(r"[a-z]+_\d+"),
+    ground=(300.0, 4800.0),
     names={**_SHARED_NAMES, "ship": "ship"},
 )
 DFC15 = Archive(
@@ -67,6 +71,7 @@ DFC15 = Archive(
     layout="'images_tr/' and 'images_test/'",
     table="multilabel.csv",
     rows=re.compile(r"\d+"),
+    ground=(30.0, 30.0),
     names={
         "building": "building",
         "car": "car",
