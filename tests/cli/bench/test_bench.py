@@ -197,6 +197,30 @@ def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_pa
     assert "not used: village; --domains names the domains to use" in shown
 
 
+def test_cells_of_other_data_are_refused_before_training(scenes, tmp_path, capsys, monkeypatch):
+    root, results = tmp_path / "data", tmp_path / "results"
+    shutil.copytree(scenes, root)
+    common = ["--data", str(root), "--splits", "s1", "--seeds", "1", "--preset", "smoke", "--workers", "1"]
+    common += ["--threads", "1", "--cache", str(tmp_path / "cache"), "--results"]
+    assert main(["bench", "run", *common, str(results), "--methods", "erm"]) == 0
+    monkeypatch.setattr("ldstyle.cli.bench.options.run_cells", lambda *_, **__: Summary())
+    table = root / DOMAINS[1] / "labels.csv"
+    before = table.read_text()
+    header, *rows = before.splitlines()
+    inverted = [f"{row[:-1]}{'10'[int(row[-1])]}" for row in rows]
+    table.write_text("\n".join([header, *inverted]) + "\n")
+    capsys.readouterr()
+    both = ["--methods", "erm", "csu"]
+    assert main(["bench", "run", *common, str(results), *both]) == 2
+    said = capsys.readouterr().err
+    assert f"labels of '{DOMAINS[1]}' are not those of {ERM}" in said
+    assert "choose another --results" in said
+    assert [cell.cell for cell in read_results(results)] == [ERM]
+    assert main(["bench", "run", *common, str(tmp_path / "others"), *both]) == 0
+    table.write_text(before)
+    assert main(["bench", "run", *common, str(results), *both]) == 0
+
+
 @pytest.mark.parametrize("accelerator", ["cuda", "gpu", "warp"])
 def test_an_accelerator_that_is_not_there_is_refused_and_the_repaired_command_runs(
     tmp_path, capsys, monkeypatch, accelerator
