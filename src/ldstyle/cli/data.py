@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 LAYOUTS = r"""
 A data folder (--root, by default $LDSTYLE_DATA) holds any of
 
-  ucm/      UCMerced_LandUse/Images/<class>/<class>NN.tif and LandUse_Multilabeled.txt
-  aid/      images_tr/<Class>/, images_test/<Class>/ and multilabel.csv
-  dfc15/    images_tr/, images_test/ and multilabel.csv
+  UCM       UCMerced_LandUse/Images/<class>/<class>NN.tif and LandUse_Multilabeled.txt
+  AID       images_tr/<Class>/, images_test/<Class>/ and multilabel.csv
+  DFC15     images_tr/, images_test/ and multilabel.csv
+            each in a folder of any name; they are recognised by this layout and called ucm, aid, dfc15
   <name>/   a domain of your own: labels.csv with the columns path and one per label
   *.csv     several domains of your own: columns path, domain and one per label
 
-Labels are 1, 0, or blank where unknown; own tables may have the columns mask and scene. A label map
-(--mapping, YAML) brings the label names of each domain to one vocabulary. --domains picks domains;
+Labels are 1, 0, or blank where unknown; own tables may have the columns mask, scene and gsd. A label
+map (--mapping, YAML) brings the label names of each domain to one vocabulary. --domains picks domains;
 --labels or --ignore says which columns of own tables are labels.
 """
 
@@ -51,7 +52,7 @@ def check(arguments: argparse.Namespace) -> int:
     """Check layout, counts and files; list labels by domain, what is wrong and what differs from Table 1."""
     from ldstyle.data.domains.checks import inspect_domain, unknown_labels
     from ldstyle.data.domains.csv_text import read_header
-    from ldstyle.data.domains.discovery import choose_domains, find_domains, shared_label_map
+    from ldstyle.data.domains.discovery import choose_domains, find_domains, shared_label_map, unlabelled_downloads
 
     root, columns = _root(arguments), _columns(arguments)
     sources = choose_domains(find_domains(root, arguments.domains, columns=columns), arguments.domains)
@@ -73,6 +74,7 @@ def check(arguments: argparse.Namespace) -> int:
     labels = [[label, *(_count(one, label) for one in found)] for label in label_map.vocabulary]
     console.print(_table(("label: images with it", *sources), labels))
     notes = [note for one in found for note in one.notes] + unknown_labels(found)
+    notes += [] if arguments.domains else unlabelled_downloads(root, sources)
     problems = [problem for one in found for problem in one.problems]
     for kind, sentences in (("note", notes), ("warning" if arguments.skip_bad else "error", problems)):
         for sentence in sentences:
@@ -235,7 +237,7 @@ def _add_reading(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="label columns of custom tables (default: all but path, domain, mask, scene)",
+        help="label columns of custom tables (default: all but path, domain, mask, scene, gsd)",
     )
     command.add_argument(
         "--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels"

@@ -33,7 +33,7 @@ class DataConfig:
         sea: What becomes of the label ``sea`` of UCM and AID.
         mapping: Label map, a YAML file; ``None`` where the domains share their label names.
         labels: Label columns of custom tables; all others are ignored. Empty takes every column that is no ``path``,
-            ``domain``, ``mask`` or ``scene``.
+            ``domain``, ``mask``, ``scene`` or ``gsd``.
         ignore: Columns of custom tables that are no labels.
         pseudo_domain: Add a photometrically augmented copy of the one source as a second domain.
     """

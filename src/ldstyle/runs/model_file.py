@@ -54,6 +54,7 @@ class LoadedModel:
         extra: Small tensors by name, such as feature statistics of the sources.
         info: The whole description, as in ``model.json``.
         untrained_labels: Labels of the vocabulary without training data; their scores mean nothing.
+        source_gsd: Least and largest metres per pixel of those images by source; sources of unknown scale are absent.
     """
 
     backbone: nn.Module
@@ -66,6 +67,7 @@ class LoadedModel:
     extra: dict[str, Tensor] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     untrained_labels: tuple[str, ...] = ()
+    source_gsd: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def save_model(
@@ -82,6 +84,7 @@ def save_model(
     gsd: float | None = None,
     extra: Mapping[str, Tensor] | None = None,
     untrained_labels: Sequence[str] = (),
+    source_gsd: Mapping[str, tuple[float, float]] | None = None,
 ) -> Path:
     """Write ``model.safetensors`` and ``model.json``, each replaced in one step.
 
@@ -98,6 +101,7 @@ def save_model(
         gsd: Ground sampling distance in metres per pixel, if known.
         extra: Small floating-point tensors to keep with it.
         untrained_labels: Labels without training data, which are predicted as unknown.
+        source_gsd: Least and largest metres per pixel of the images at ``size``, of each source where it is known.
 
     Returns:
         The path of ``model.json``.
@@ -118,6 +122,7 @@ def save_model(
         "size": size,
         "gsd": gsd,
         "sources": list(sources),
+        "source_gsd": {source: list(values) for source, values in (source_gsd or {}).items()},
         "untrained_labels": list(untrained_labels),
         "extra": {key: _listed(key, value) for key, value in (extra or {}).items()},
     }
@@ -180,6 +185,7 @@ def load_model(path: Path | str) -> LoadedModel:
         _tensors(description["extra"], where=where),
         description,
         tuple(description.get("untrained_labels", ())),
+        {source: (values[0], values[1]) for source, values in description.get("source_gsd", {}).items()},
     )
 
 
@@ -226,6 +232,7 @@ def _check(description: Mapping[str, Any], *, where: str) -> None:
         "size": _is_count(description.get("size")) and description["size"] <= _LARGEST,
         "gsd": description.get("gsd") is None or (_is_number(description["gsd"]) and description["gsd"] > 0),
         "sources": _is_names(description.get("sources")),
+        "source_gsd": _is_ranges(description.get("source_gsd", {}), names=description.get("sources")),
         "untrained_labels": _is_names(description.get("untrained_labels", []))
         and set(description.get("untrained_labels", [])) <= set(names),
         "extra": isinstance(description.get("extra"), dict),
@@ -246,6 +253,13 @@ def _is_number(value: object) -> bool:
 
 def _is_numbers(value: object, *, length: int) -> bool:
     return isinstance(value, list) and len(value) == length and all(_is_number(entry) for entry in value)
+
+
+def _is_ranges(value: object, *, names: object) -> bool:
+    """Whether a field gives some of the names a least and a largest number above 0."""
+    if not isinstance(value, dict) or not _is_names(names) or not set(value) <= set(names):  # type: ignore[call-overload]
+        return False
+    return all(_is_numbers(pair, length=2) and 0 < pair[0] <= pair[1] for pair in value.values())
 
 
 def _is_count(value: object) -> bool:

@@ -57,6 +57,8 @@ class RunRecord:
         attention: How well the selected model's maps find the labels on ``training`` and ``held-out`` images of the
             sources: by source of attention (``cam``, ``llam/POINT``), then by label, the means under ``mean``; ``None``
             without masks.
+        gsd: Least and largest metres per pixel of the training images as they were trained on, by source; sources of
+            unknown scale are absent.
         schema: Version of this layout.
     """
 
@@ -84,6 +86,7 @@ class RunRecord:
     strength: dict[str, list[float | None]] | None = None
     locations: dict[str, list[float | None]] | None = None
     attention: dict[str, Any] | None = None
+    gsd: dict[str, tuple[float, float]] = field(default_factory=dict)
     schema: int = SCHEMA
 
 
@@ -109,6 +112,7 @@ def read_record(folder: Path) -> RunRecord:
         raise ValueError(f"'{path}' is not the record of a run: {error}") from error
     for name in ("sources", "vocabulary", "untrained_labels"):
         object.__setattr__(record, name, tuple(getattr(record, name)))
+    object.__setattr__(record, "gsd", {name: tuple(values) for name, values in record.gsd.items()})
     return record
 
 

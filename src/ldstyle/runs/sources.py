@@ -12,6 +12,7 @@ import numpy as np
 from ldstyle.data.domains.csv import LabelColumns
 from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
+from ldstyle.data.ground import ground_sides
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import Split, split_domain
 from ldstyle.runs.config import DataConfig
@@ -27,6 +28,7 @@ class SourceData:
         validation: Validation samples of the sources.
         test: Test samples of the sources; opened at the end.
         train_at: Returns the training samples at another image side in pixels.
+        tables: The source domains.
     """
 
     splits: tuple[Split, ...]
@@ -34,6 +36,7 @@ class SourceData:
     validation: Pool
     test: Pool
     train_at: Callable[[int], Pool]
+    tables: tuple[SceneTable, ...]
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -45,6 +48,13 @@ class SourceData:
         """Labels that no training sample has an annotation of; nothing can be learned or predicted for them."""
         unknown = (self.train.labels < 0).all(axis=0)
         return tuple(self.vocabulary[label] for label in np.flatnonzero(unknown))
+
+    @cached_property
+    def gsd(self) -> dict[str, tuple[float, float]]:
+        """Least and largest metres per pixel of the training images as they are trained on, of each source known."""
+        sides = {s.domain: ground_sides(t, s.train) for t, s in zip(self.tables, self.splits, strict=True)}
+        size = self.train.size
+        return {name: (side[0] / size, side[1] / size) for name, side in sides.items() if side is not None}
 
     @property
     def digests(self) -> dict[str, str]:
@@ -101,4 +111,4 @@ def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = N
     def train_at(size: int) -> Pool:
         return pool("train", size, seed if config.pseudo_domain else None)
 
-    return SourceData(splits, train_at(config.size), pool("validation"), pool("test"), train_at)
+    return SourceData(splits, train_at(config.size), pool("validation"), pool("test"), train_at, tables)

@@ -59,6 +59,7 @@ def finish(
             size=config.data.size,
             sources=config.data.sources,
             untrained_labels=data.untrained_labels,
+            source_gsd=data.gsd,
             backbone_config=config.backbone,
             extra=source_style_statistics(
                 state.backbone,
@@ -151,6 +152,7 @@ def _record(
         strength=_by_point(state.history, "strength"),
         locations=_by_point(state.history, "locations"),
         attention=attention,
+        gsd=data.gsd,
     )
 
 

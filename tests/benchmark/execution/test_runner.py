@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -9,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +36,8 @@ from ldstyle.benchmark.execution.local import (
 )
 from ldstyle.benchmark.execution.ray import RayExecutor
 from ldstyle.benchmark.execution.runner import ATTEMPTS, check_settings, run_cells
+from ldstyle.benchmark.grid.cells import Split
+from ldstyle.benchmark.grid.imagery import Place
 from ldstyle.benchmark.results.records import (
     FAILURE,
     RECORDS,
@@ -84,6 +86,31 @@ def test_a_failing_cell_is_reported_and_tried_again_next_time(tmp_path):
     assert (again.exit_code, again.done, again.skipped) == (0, [grid[0].slug], [grid[1].slug])
     assert [one.status for one in read_results(tmp_path)] == ["done", "done"]
     assert not (tmp_path / grid[0].slug / FAILURE).exists()
+
+
+def test_data_changed_while_a_grid_runs_end_the_next_cell_before_it_trains(scenes, tmp_path):
+    domains = ("suburb", "harbour", "region")
+    settings = {
+        "data": {"root": str(scenes), "sources": list(domains[:2]), "size": 32},
+        "backbone": {"name": "test_resnet", "weights": "none"},
+        "optimizer": {"epochs": 1, "steps_per_epoch": 1, "batch_size": 8},
+    }
+    grid = [replace(one, split=Split("s1", domains[:2], domains[2]), settings=settings) for one in cells(2)]
+
+    def work(job):
+        if job.cell.seed == 0:
+            return Outcome(job.cell.slug, "done", {**record(job.cell), "data": {"region": "as it was then"}})
+        return attempt(job)
+
+    place = Place(root=str(scenes), cache_dir=str(tmp_path / "cache"))
+    write_plan(tmp_path, grid)
+    summary = run_cells(grid, results=tmp_path, place=place, executor=InlineExecutor(work, slots=1))
+    assert summary.done == [grid[0].slug]
+    error = summary.failed[grid[1].slug]
+    assert f"labels of 'region' are not those of {grid[0].slug}" in error
+    assert not {"config.yaml", "metrics.jsonl", "last.ckpt"} & {
+        path.name for path in (tmp_path / grid[1].slug).iterdir()
+    }
 
 
 def test_a_cell_in_other_hands_is_left_alone_and_taken_up_when_given_up(tmp_path):
@@ -332,20 +359,36 @@ def test_a_ray_address_that_nothing_answers_at_is_refused(monkeypatch):
             pass
 
 
-def test_a_ray_cluster_that_takes_long_to_answer_is_named_meanwhile(monkeypatch):
-    said = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", said)
+@pytest.fixture
+def importable_ray(tmp_path, monkeypatch):
+    """Put a package `ray` before the real one, for this process and those it starts; its ``init`` is the text given."""
 
-    def init(**_: object) -> None:
-        wait_until(lambda: "still waiting" in said.getvalue())
+    def put(init):
+        (tmp_path / "first" / "ray").mkdir(parents=True)
+        text = f"def init(address, **_):\n    {init}\n\n\ndef shutdown():\n    pass\n"
+        (tmp_path / "first" / "ray" / "__init__.py").write_text(text)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'first'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
 
-    fake = SimpleNamespace(init=init, shutdown=lambda: None, remote=lambda **_: lambda work: work)
-    monkeypatch.setitem(sys.modules, "ray", fake)
+    return put
+
+
+def test_a_ray_address_that_takes_the_connection_and_stays_silent_ends_with_an_error(importable_ray, capfd):
+    importable_ray("import socket; socket.create_connection(address.rsplit(':', 1)).recv(1)")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with RayExecutor(address, gpus=0, connect_seconds=0.05):
+        silent = rf"must answer within 0\.8 s; '{address}' took the connection and is silent.*--address"
+        with pytest.raises(ConnectionError, match=silent), RayExecutor(address, connect_seconds=0.2):
             pass
-    assert address in said.getvalue()
+    assert f"'{address}' has not answered for 0.2 s; given up after 0.8 s" in capfd.readouterr().err
+
+
+def test_a_ray_cluster_that_cannot_be_joined_is_refused_with_the_reason(importable_ray):
+    importable_ray("raise RuntimeError('Version mismatch: 2.1 there, 2.2 here.')")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match=rf"'{address}' cannot be joined: .*mismatch"), RayExecutor(address):
+            pass
 
 
 def start(target, *arguments):

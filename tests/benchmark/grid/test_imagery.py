@@ -21,9 +21,9 @@ def own_table(folder, domains):
     return path
 
 
-def test_a_folder_means_the_official_domains_if_they_are_there(tmp_path):
-    for name in ("dfc15", "ucm", "aid"):
-        (tmp_path / name).mkdir()
+def test_a_folder_means_the_official_domains_if_they_are_there(tmp_path, layouts):
+    for name, folder in (("dfc15", "one"), ("ucm", "two"), ("aid", "three")):
+        getattr(layouts, name)(tmp_path / folder)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "labels.csv").write_text("path,tree\na.png,1\n")
     place = find_place(str(tmp_path), preset=SMOKE, cache_dir=tmp_path)
@@ -48,12 +48,14 @@ def test_a_folder_without_them_means_all_and_a_table_its_own(tmp_path, monkeypat
 
 
 def test_custom_domains_named_as_the_papers_are_not_taken_for_them(tmp_path):
-    for name in ("ucm", "aid", "village"):
+    for name in ("UCM", "aid", "village"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "labels.csv").write_text("path,tree\na.png,1\n")
+    (tmp_path / "more.csv").write_text("path,domain,tree\nvillage/a.png,DFC15,1\n")
     place = find_place(str(tmp_path), preset=SMOKE, cache_dir=tmp_path)
     found = choose_grid_domains(str(tmp_path), place)
-    assert set(found.names) == {"ucm", "aid", "village"}
+    assert set(found.names) == {"UCM", "aid", "village", "DFC15"}
+    assert found.left_out == ()
 
 
 def test_scenes_are_drawn_once_though_two_processes_ask(tmp_path):

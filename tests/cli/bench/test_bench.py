@@ -171,7 +171,7 @@ def test_the_command_that_adds_methods_to_a_grid_runs_as_printed(results, tmp_pa
     assert (erm.split(), mixstyle.split()) == (["done", ERM], ["missing", "smoke-mixstyle-s1-seed0"])
 
 
-def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_path, capsys, monkeypatch):
+def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_path, capsys, monkeypatch, layouts):
     monkeypatch.setattr("ldstyle.cli.bench.options.run_cells", lambda *_, **__: Summary())
     for name in ("ucm", "aid", "village"):
         (tmp_path / name).mkdir()
@@ -188,11 +188,37 @@ def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_pa
     assert main(arguments) == 0
     assert "s3: aid + ucm → village\n" in capsys.readouterr().err
     for name in ("ucm", "aid"):
-        (tmp_path / name / "labels.csv").unlink()  # folders of downloads now
+        (tmp_path / name / "labels.csv").unlink()
+    layouts.ucm(tmp_path / "first download")
+    layouts.aid(tmp_path / "second download")
     assert main([*arguments, "--dry-run"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line for line in shown if " → " in line] == ["s1: aid → ucm", "s2: ucm → aid"]
     assert "not used: village; --domains names the domains to use" in shown
+
+
+def test_cells_of_other_data_are_refused_before_training(scenes, tmp_path, capsys, monkeypatch):
+    root, results = tmp_path / "data", tmp_path / "results"
+    shutil.copytree(scenes, root)
+    common = ["--data", str(root), "--splits", "s1", "--seeds", "1", "--preset", "smoke", "--workers", "1"]
+    common += ["--threads", "1", "--cache", str(tmp_path / "cache"), "--results"]
+    assert main(["bench", "run", *common, str(results), "--methods", "erm"]) == 0
+    monkeypatch.setattr("ldstyle.cli.bench.options.run_cells", lambda *_, **__: Summary())
+    table = root / DOMAINS[1] / "labels.csv"
+    before = table.read_text()
+    header, *rows = before.splitlines()
+    inverted = [f"{row[:-1]}{'10'[int(row[-1])]}" for row in rows]
+    table.write_text("\n".join([header, *inverted]) + "\n")
+    capsys.readouterr()
+    both = ["--methods", "erm", "csu"]
+    assert main(["bench", "run", *common, str(results), *both]) == 2
+    said = capsys.readouterr().err
+    assert f"labels of '{DOMAINS[1]}' are not those of {ERM}" in said
+    assert "choose another --results" in said
+    assert [cell.cell for cell in read_results(results)] == [ERM]
+    assert main(["bench", "run", *common, str(tmp_path / "others"), *both]) == 0
+    table.write_text(before)
+    assert main(["bench", "run", *common, str(results), *both]) == 0
 
 
 @pytest.mark.parametrize("accelerator", ["cuda", "gpu", "warp"])

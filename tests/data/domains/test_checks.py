@@ -78,8 +78,9 @@ def test_labels_without_images_are_compared_with_the_paper_all_the_same(root, la
 
 
 def test_a_table_that_cannot_be_read_is_a_problem_of_its_domain(root):
-    (root / "ucm" / "LandUse_Multilabeled.txt").unlink()
-    assert "UCM label table not found" in inspect(root, "ucm").problems[0]
+    table = root / "ucm" / "LandUse_Multilabeled.txt"
+    table.write_bytes(table.read_bytes() + b"beach04\t1\r\n")
+    assert "Every row must have the 18 cells of the header; 1 lines" in inspect(root, "ucm").problems[0]
 
 
 def test_images_that_an_own_table_leaves_out_are_notes(root, make_image):

@@ -192,3 +192,19 @@ def test_domains_that_differ_in_case_only_are_refused(folder):
     text = "path,domain,tree\nimages/a.png,UCM,1\nimages/b.png,ucm,0\n"
     with pytest.raises(ValueError, match=r"Domains must differ in more than case; got 'UCM' and 'ucm'"):
         read_table(write(folder, text))
+
+
+def test_the_ground_sampling_distance_is_no_label_and_blank_where_unknown(folder):
+    (folder / "mine.csv").write_text("path,domain,gsd,tree\nsub/a.png,x,0.3,1\nb.png,x,,0\n")
+    (table,) = read_table(folder / "mine.csv", require_images=False)
+    assert (table.vocabulary, table.gsd) == (("tree",), (0.3, None))
+    assert table.select([1, 0]).gsd == (None, 0.3)
+    (folder / "mine.csv").write_text("path,domain,gsd,tree\nb.png,x,,0\n")
+    assert read_table(folder / "mine.csv", require_images=False)[0].gsd is None
+
+
+@pytest.mark.parametrize("cell", ["0", "-0.3", "nan", "inf", "30 cm"])
+def test_a_ground_sampling_distance_that_is_no_length_is_named_with_its_line(folder, cell):
+    (folder / "mine.csv").write_text(f"path,domain,gsd,tree\na.png,x,0.3,1\nb.png,x,{cell},0\n")
+    with pytest.raises(ValueError, match=rf"`gsd` must be metres .*: '{cell} \(line 3\)'"):
+        read_table(folder / "mine.csv", require_images=False)

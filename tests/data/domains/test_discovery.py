@@ -5,7 +5,7 @@ import pytest
 
 from ldstyle.data.domains.archives import find_images
 from ldstyle.data.domains.csv import LabelColumns
-from ldstyle.data.domains.discovery import find_domains, official_domains, read_domains
+from ldstyle.data.domains.discovery import find_domains, official_domains, read_domains, unlabelled_downloads
 from ldstyle.data.domains.scene_table import PAPER_VOCABULARY
 
 
@@ -69,6 +69,77 @@ def test_a_download_is_recognised_by_its_layout_and_not_by_a_name(root, make_ima
     assert official_domains(find_domains(root / "mine")) == {}
 
 
+def test_downloads_in_folders_of_any_name_are_found(tmp_path, layouts):
+    layouts.ucm(tmp_path / "UC Merced multi-label")
+    layouts.aid(tmp_path / "downloads" / "2019")
+    layouts.dfc15(tmp_path / "downloads" / "zeebrugge")
+    assert list(find_domains(tmp_path)) == ["ucm", "aid", "dfc15"]
+    tables = read_domains(tmp_path, ["dfc15", "ucm", "aid"])
+    assert [(table.domain, table.archive, len(table)) for table in tables] == [
+        ("dfc15", "dfc15", 3),
+        ("ucm", "ucm", 4),
+        ("aid", "aid", 4),
+    ]
+    assert [table.root for table in tables] == [
+        tmp_path / "downloads" / "zeebrugge",
+        tmp_path / "UC Merced multi-label",
+        tmp_path / "downloads" / "2019",
+    ]
+
+
+def test_the_name_of_a_folder_never_says_which_download_it_holds(tmp_path, layouts):
+    layouts.aid(tmp_path / "ucm")
+    layouts.dfc15(tmp_path / "aid")
+    (tmp_path / "dfc15").mkdir()
+    found = read_domains(tmp_path)
+    assert [(table.domain, table.root.name) for table in found] == [("aid", "ucm"), ("dfc15", "aid")]
+    with pytest.raises(ValueError, match=r"There is no domain 'ucm'\. Choose from \['aid', 'dfc15'\]"):
+        read_domains(tmp_path, ["ucm"])
+
+
+def test_a_table_of_other_images_or_labels_is_no_download(tmp_path, layouts):
+    for name, rows, labels in (
+        ("rows", {"scene-a": "trees"}, ["buildings", "cars", "trees", "water", "pavement", "ship"]),
+        ("labels", {"beach03": "oak"}, ["oak", "elm", "trees", "water"]),
+    ):
+        layouts.table(tmp_path / name / "multilabel.csv", rows, labels)
+    with pytest.raises(FileNotFoundError, match="No data found in"):
+        find_domains(tmp_path)
+
+
+def test_a_download_that_is_there_twice_is_an_error(tmp_path, layouts):
+    for name in ("one", "two"):
+        layouts.ucm(tmp_path / name)
+    with pytest.raises(ValueError, match=r"must hold UCM once; '.*/one' and '.*/two' both .* Move one of them out"):
+        find_domains(tmp_path)
+
+
+def test_the_files_of_two_downloads_in_one_folder_are_an_error(tmp_path, layouts):
+    layouts.ucm(tmp_path / "all")
+    layouts.aid(tmp_path / "all")
+    with pytest.raises(ValueError, match=r"needs a folder of its own; '.*/all' has .*'LandUse_Multilabeled.txt'"):
+        find_domains(tmp_path)
+
+
+def test_images_of_a_download_without_its_table_are_named(tmp_path, layouts):
+    for name in ("ucm", "aid", "dfc15"):
+        getattr(layouts, name)(tmp_path / f"my {name}")
+    (tmp_path / "my aid" / "multilabel.csv").unlink()
+    (tmp_path / "my dfc15" / "multilabel.csv").unlink()
+    sources = find_domains(tmp_path)
+    assert list(sources) == ["ucm"]
+    aid, dfc15 = unlabelled_downloads(tmp_path, sources)
+    assert aid.startswith("'my aid' has the images of AID and no label table")
+    assert dfc15.startswith("'my dfc15' has the images of DFC15 and no label table")
+    (tmp_path / "my ucm" / "LandUse_Multilabeled.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"No data found in .* 'my ucm' has the images of UCM and no label"):
+        find_domains(tmp_path)
+    (tmp_path / "my ucm").rename(tmp_path / "ucm")
+    layouts.aid(tmp_path / "aid")
+    with pytest.raises(FileNotFoundError, match=r"UCM label table not found in '.*/ucm'"):
+        read_domains(tmp_path, ["ucm"])
+
+
 def test_links_that_lead_back_are_followed_once(root):
     for name in ("one", "two", "three"):
         (root / "UCM" / name).symlink_to(root)
@@ -122,7 +193,7 @@ def test_a_missing_data_folder_is_an_error(tmp_path):
 
 
 def test_a_folder_without_data_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No data found in .* Expected `ucm/`"):
+    with pytest.raises(FileNotFoundError, match=r"No data found in .* Expected folders with the official UCM"):
         read_domains(tmp_path)
 
 

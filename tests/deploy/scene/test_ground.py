@@ -6,7 +6,14 @@ import math
 import pytest
 from tests.deploy.models import SIZE, write_model
 
-from ldstyle.deploy.scene.ground import GroundScale, matching_tile, metres_per_pixel, scale_words, trained_scale
+from ldstyle.deploy.scene.ground import (
+    GroundScale,
+    matching_tile,
+    metres_per_pixel,
+    scale_words,
+    trained_scale,
+    unscaled_sources,
+)
 from ldstyle.runs.model_file import load_model
 
 
@@ -20,7 +27,39 @@ def test_the_ground_of_an_image_is_stated_by_the_user_or_the_model_never_by_a_na
     assert model.sources == ("ucm", "dfc15")
     assert trained_scale(model) is None
     assert trained_scale(dataclasses.replace(model, gsd=0.5)) == GroundScale(0.5 * SIZE, 0.5 * SIZE)
-    assert trained_scale(dataclasses.replace(model, gsd=0.5), (0.3, 0.2)) == GroundScale(0.2 * SIZE, 0.3 * SIZE)
+    assert trained_scale(dataclasses.replace(model, gsd=0.5), (0.3, 0.2)) == GroundScale(
+        0.2 * SIZE, 0.3 * SIZE, {"ucm": (0.3 * SIZE, 0.3 * SIZE), "dfc15": (0.2 * SIZE, 0.2 * SIZE)}
+    )
+
+
+def test_the_model_states_it_by_source(model):
+    known = dataclasses.replace(model, source_gsd={"ucm": (0.2, 0.3), "dfc15": (0.25, 0.25)})
+    found = trained_scale(known)
+    assert found == GroundScale(0.2 * SIZE, 0.3 * SIZE, {"ucm": (6.4, 9.6), "dfc15": (8.0, 8.0)})
+    assert matching_tile(found, 0.1) == round(math.sqrt(6.4 * 9.6) / 0.1)
+    assert trained_scale(known, (0.5,)) == GroundScale(0.5 * SIZE, 0.5 * SIZE)
+
+
+def test_a_source_of_unknown_scale_is_named(model):
+    part = dataclasses.replace(model, source_gsd={"ucm": (0.3, 0.3)})
+    assert trained_scale(part) is None
+    assert unscaled_sources(part) == ("dfc15",)
+    assert "the training images of dfc15 showed. State it with --trained-gsd" in scale_words(part, gsd=1.0, tile=9)[0]
+
+
+def test_sources_that_disagree_are_refused_with_the_values_of_each(model):
+    apart = dataclasses.replace(model, source_gsd={"ucm": (2.4, 2.4), "dfc15": (10.0, 150.0)})
+    found = trained_scale(apart)
+    assert found is not None
+    with pytest.raises(
+        ValueError, match=r"show 77 to 4800 m \(ucm 77 m, dfc15 320 to 4800 m\) of ground.*--tile .*--trained-gsd"
+    ):
+        matching_tile(found, 0.5)
+
+
+def test_stated_values_are_one_for_all_or_one_for_each_source(model):
+    with pytest.raises(ValueError, match=r"--trained-gsd takes one .* \['ucm', 'dfc15'\]; got 3 values"):
+        trained_scale(model, (0.3, 0.3, 0.3))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])

@@ -19,9 +19,10 @@ from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.grid.imagery import Place, prepare_place
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import CLAIM, RESULT, SCHEMA, read_result
+from ldstyle.benchmark.results.same_data import KnownData, check_data
 
 if TYPE_CHECKING:
-    from ldstyle.runs.config import DataConfig
+    from ldstyle.runs.config import DataConfig, RunConfig
     from ldstyle.runs.record import RunRecord
 
 STORE = ".store"
@@ -44,6 +45,7 @@ class Job:
         results: The results folder.
         store: Content of the results folder's ``.store``.
         scratch: Folder to work in on a machine that does not see the results folder.
+        known: What finished cells of the grid were trained and scored on; a cell of other data is refused.
     """
 
     cell: Cell
@@ -51,6 +53,7 @@ class Job:
     results: str
     store: str = ""
     scratch: str = ""
+    known: KnownData = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def attempt(job: Job) -> Outcome:
     shared = sees_store(job)
     folder = Path(job.results if shared else job.scratch) / job.cell.slug
     try:
-        record = run_cell(job.cell, place=job.place, folder=folder)
+        record = run_cell(job.cell, place=job.place, folder=folder, known=job.known)
     except Interrupted as stop:
         return Outcome(job.cell.slug, "stopped", error=str(stop))
     except Exception as error:  # noqa: BLE001 - whatever a method's run raises must not end the other cells
@@ -102,30 +105,30 @@ def pack(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def run_cell(cell: Cell, *, place: Place, folder: Path) -> dict[str, Any]:
+def run_cell(cell: Cell, *, place: Place, folder: Path, known: KnownData | None = None) -> dict[str, Any]:
     """Train a cell's model, or go on with it, and report on the target.
 
     Args:
         cell: The cell.
         place: Where the data are.
         folder: The cell's folder.
+        known: See :class:`Job`.
 
     Returns:
         The record, as in ``result.json`` of the folder.
     """
     from ldstyle.evaluation.evaluate import evaluate
     from ldstyle.runs.epoch_files import EPOCHS
-    from ldstyle.runs.settings import config_from, merge
     from ldstyle.training.loop import fit
 
     prepare_place(place)
     folder.mkdir(parents=True, exist_ok=True)
-    runtime = {"out": str(folder), "quiet": True, "logger": "none", "data": {"cache_dir": place.cache_dir}}
-    config = config_from(merge(cell.settings, runtime))
+    config = cell_config(cell, place, folder)
     with FileLock(folder / "work.lock", timeout=TAKEOVER_SECONDS):
         # Where the record is missing or damaged, it is written anew from the run, which need not train again.
         with suppress(DamagedFileError):
             return read_result(folder.parent, folder.name)
+        check_data(cell, config.data, known or {})
         run = fit(config)
         began = time.monotonic()
         report = evaluate(folder, domain=cell.split.target)
@@ -136,6 +139,14 @@ def run_cell(cell: Cell, *, place: Place, folder: Path) -> dict[str, Any]:
         (folder / "last.ckpt").unlink(missing_ok=True)
         shutil.rmtree(folder / EPOCHS, ignore_errors=True)
     return record
+
+
+def cell_config(cell: Cell, place: Place, folder: Path) -> RunConfig:
+    """Return the settings of a cell's run."""
+    from ldstyle.runs.settings import config_from, merge
+
+    runtime = {"out": str(folder), "quiet": True, "logger": "none", "data": {"cache_dir": place.cache_dir}}
+    return config_from(merge(cell.settings, runtime))
 
 
 def _record(

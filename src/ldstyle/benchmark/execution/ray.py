@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 from ldstyle.benchmark.execution.cell_run import Job, Outcome, attempt
+
+GIVE_UP = 4
+"""How many times as long as a connection may take an answer is waited for."""
+
+_JOIN = """
+import sys
+import ray
+print(flush=True)
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
+ray.shutdown()
+"""
 
 
 class RayExecutor:
@@ -23,7 +36,8 @@ class RayExecutor:
         address: Address of the cluster's head, ``host:port``, or ``auto`` on a machine that belongs to it.
         cpus: Cores per cell.
         gpus: GPUs per cell; by default 1 if the cluster has any, else 0.
-        connect_seconds: Time the head has to take a connection, and after which it is said that it does not answer.
+        connect_seconds: Time the head has to take a connection, and after which it is said that it does not answer. A
+            head that is silent four times as long is given up.
         options: More arguments for ``ray.init``.
     """
 
@@ -47,11 +61,8 @@ class RayExecutor:
 
     def __enter__(self) -> Self:
         check_address(self._address, seconds=self._connect_seconds)
-        waiting = (
-            f"The Ray cluster at {self._address!r} has not answered for {self._connect_seconds:g} s; still waiting.\n"
-        )
-        with _said_after(self._connect_seconds, waiting):
-            self._ray.init(address=self._address, log_to_driver=False, **self._options)
+        require_answer(self._address, seconds=self._connect_seconds)
+        self._ray.init(address=self._address, log_to_driver=False, **self._options)
         if self._gpus is None:
             self._gpus = float(bool(self._ray.cluster_resources().get("GPU", 0)))
         # A node that is lost takes its cells along: the runner gives them out again, with their checkpoints. Workers of
@@ -121,6 +132,41 @@ def check_address(address: str, *, seconds: float) -> None:
             f"No Ray cluster answers at {address!r} within {seconds:g} s: {error}. Start it by `ray start --head`, or "
             "correct --address; --connect-seconds waits longer."
         ) from None
+
+
+def require_answer(address: str, *, seconds: float) -> None:
+    """Refuse a cluster that takes the connection and stays silent; a process of its own can be ended while it waits.
+
+    Args:
+        address: Address of the cluster.
+        seconds: Time after which it is said that there is no answer; it is given up after `GIVE_UP` times as long.
+
+    Raises:
+        ConnectionError: There is no answer, or the cluster cannot be joined.
+    """
+    limit = GIVE_UP * seconds
+    waiting = f"The Ray cluster at {address!r} has not answered for {seconds:g} s; given up after {limit:g} s.\n"
+    way_out = "Start it by `ray start --head`, or correct --address; --connect-seconds waits longer."
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as errors,
+        subprocess.Popen([sys.executable, "-c", _JOIN, address], stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()  # Ray is imported, which may take its time and is not the cluster's
+            with _said_after(seconds, waiting):
+                failed = process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise ConnectionError(
+                f"A Ray cluster must answer within {limit:g} s; {address!r} took the connection and is silent. "
+                f"{way_out}"
+            ) from None
+        finally:
+            process.kill()
+        if failed:
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or [f"exit code {failed}"])[-1]
+            raise ConnectionError(f"The Ray cluster at {address!r} cannot be joined: {last} {way_out}")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from filelock import FileLock
 
-from ldstyle.benchmark.execution.cell_run import STORE, Job, Outcome
+from ldstyle.benchmark.execution.cell_run import STORE, Job, Outcome, cell_config
 from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.grid.imagery import Place
 from ldstyle.benchmark.results.reading import DamagedFileError
@@ -30,6 +30,7 @@ from ldstyle.benchmark.results.records import (
     read_results,
     write_failure,
 )
+from ldstyle.benchmark.results.same_data import check_data, known_data
 from ldstyle.files import replace_file, replace_text
 from ldstyle.runs.checkpoint import LAST
 from ldstyle.runs.folder import DONE, METRICS
@@ -142,6 +143,17 @@ def check_settings(cells: Sequence[Cell], results: Path) -> None:
         )
 
 
+def check_grid_data(cells: Sequence[Cell], results: Path, place: Place) -> None:
+    """Refuse cells that are not done if their data are not those of the finished ones, before anything is trained."""
+    done = read_records(results)
+    checked = set()
+    for cell in [cell for cell in cells if done and cell.slug not in done]:
+        data = cell_config(cell, place, results / cell.slug).data
+        if (key := (cell.preset, cell.split.target, data)) not in checked:
+            check_data(cell, data, known_data(done, preset=cell.preset))
+            checked.add(key)
+
+
 def _begun(folder: Path) -> bool:
     """Whether something was trained that other settings would throw away."""
     return any((folder / name).exists() for name in (LAST, METRICS, DONE, RESULT))
@@ -195,7 +207,8 @@ class _Run:
                 held.release()
             else:
                 self._flying[cell.slug] = cell, held
-                self._executor.submit(Job(cell, self._place, str(self._results), self._store, self._scratch()))
+                known = known_data(read_records(self._results), preset=cell.preset)
+                self._executor.submit(Job(cell, self._place, str(self._results), self._store, self._scratch(), known))
                 self._report(Event("started", cell))
 
     def _settle(self) -> None:

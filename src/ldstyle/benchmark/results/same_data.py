@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.results.records import CellResult
+
+if TYPE_CHECKING:
+    from ldstyle.runs.config import DataConfig
+
+KnownData: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Of each domain the digests that finished cells had, each with the name of such a cell."""
 
 
 def differing_data(results: Sequence[CellResult]) -> tuple[str, ...]:
@@ -22,6 +31,46 @@ def differing_data(results: Sequence[CellResult]) -> tuple[str, ...]:
         for domain, cells in found.items()
         if len(cells) > 1
     )
+
+
+def known_data(records: Mapping[str, Mapping[str, Any]], *, preset: str) -> KnownData:
+    """Return what the finished cells of a preset were trained and scored on, from their records by cell."""
+    known: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, record in records.items():
+        for domain, digest in (record.get("data") or {}).items() if record.get("preset") == preset else ():
+            known[domain].setdefault(digest, name)
+    return known
+
+
+def check_data(cell: Cell, data: DataConfig, known: KnownData) -> None:
+    """Refuse a cell whose images, masks or labels are not those of the finished cells, before it is trained.
+
+    Args:
+        cell: The cell.
+        data: Its data settings.
+        known: What finished cells were trained and scored on.
+
+    Raises:
+        ValueError: A domain has changed.
+    """
+    from ldstyle.data.domains.digest import content_digest
+    from ldstyle.data.loading.cache import open_cache
+    from ldstyle.runs.sources import read_tables
+
+    if not known.keys() & {*data.sources, cell.split.target}:
+        return
+    tables = read_tables(data, data.sources)
+    if cell.split.target not in data.sources:
+        tables += read_tables(data, [cell.split.target], vocabulary=tables[0].vocabulary)
+    for table in tables:
+        cache = open_cache(table, size=data.size, cache_dir=Path(data.cache_dir).expanduser())
+        others = known.get(table.domain, {})
+        if others and content_digest(table, cache.files) not in others:
+            raise ValueError(
+                f"All cells of a grid must have the same data; the images, masks or labels of {table.domain!r} are not "
+                f"those of {next(iter(others.values()))}, which is done. Put the data back as they were, or choose "
+                "another --results."
+            )
 
 
 def _groups(groups: Sequence[Sequence[str]]) -> str:

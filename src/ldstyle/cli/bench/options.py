@@ -15,7 +15,15 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ldstyle.benchmark.execution.local import LocalExecutor, default_workers
-from ldstyle.benchmark.execution.runner import Event, Executor, Report, Summary, check_settings, run_cells
+from ldstyle.benchmark.execution.runner import (
+    Event,
+    Executor,
+    Report,
+    Summary,
+    check_grid_data,
+    check_settings,
+    run_cells,
+)
 from ldstyle.benchmark.grid.cells import Cell, Split, make_cells, make_splits, take_shard
 from ldstyle.benchmark.grid.commands import seeds_text
 from ldstyle.benchmark.grid.imagery import (
@@ -98,8 +106,9 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         for cell in by_device.values():
             check_devices(config_from({**cell.settings, "out": str(results)}))
     sys.stderr.write(describe_splits(splits, domains))
-    write_plan(results, cells, _kept_options(arguments, place))
     prepare_place(place, workers=arguments.workers or default_workers())
+    check_grid_data(mine, results, place)
+    write_plan(results, cells, _kept_options(arguments, place))
     try:
         with _display(results, mine) as report:
             summary = run_cells(mine, results=results, place=place, executor=_executor(arguments), report=report)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
-from ldstyle.data.domains.csv_text import Sheet, drop_duplicates, parse_labels, read_sheet
+from ldstyle.data.domains.csv_text import Sheet, drop_duplicates, parse_labels, read_sheet, read_start
 from ldstyle.data.domains.scene_table import IMAGE_SUFFIXES, PAPER_VOCABULARY, Report, SceneTable, fail, first_few
 from ldstyle.data.domains.vocabulary import LabelMap, did_you_mean, merge_labels
 
@@ -23,11 +24,13 @@ class Archive:
     """What is known of an official download.
 
     Attributes:
-        domain: Name of the domain and of its folder.
+        domain: Name of the domain.
         title: Name in messages.
         images: Number of images in the release.
         layout: Where the release has its images.
         table: What the release calls its label table.
+        rows: How the release names its images, in lower case.
+        ground: Side of the smallest and of the largest image on the ground, in metres, as Table 1 has it.
         names: Label names of its table to labels of the paper's vocabulary; all others are outside of it.
     """
 
@@ -36,6 +39,8 @@ class Archive:
     images: int
     layout: str
     table: str
+    rows: re.Pattern[str]
+    ground: tuple[float, float]
     names: dict[str, str]
 
 
@@ -45,6 +50,8 @@ UCM = Archive(
     images=2100,
     layout="'UCMerced_LandUse/Images/<class>/'",
     table="LandUse_Multilabeled.txt",
+    rows=re.compile(r"[a-z]+\d\d"),
+    ground=(76.8, 76.8),
     names={**_SHARED_NAMES, "ship": "ship"},
 )
 AID = Archive(
@@ -53,6 +60,8 @@ AID = Archive(
     images=3000,
     layout="'images_tr/<Class>/' and 'images_test/<Class>/'",
     table="multilabel.csv",
+    rows=re.compile(r"[a-z]+_\d+"),
+    ground=(300.0, 4800.0),
     names={**_SHARED_NAMES, "ship": "ship"},
 )
 DFC15 = Archive(
@@ -61,6 +70,8 @@ DFC15 = Archive(
     images=3342,
     layout="'images_tr/' and 'images_test/'",
     table="multilabel.csv",
+    rows=re.compile(r"\d+"),
+    ground=(30.0, 30.0),
     names={
         "building": "building",
         "car": "car",
@@ -147,14 +158,61 @@ def find_label_table(archive: Archive, root: Path) -> Path:
     return found[0]
 
 
-def has_layout(root: Path) -> bool:
-    """Whether a folder holds an official download: a label table in the layout of the releases."""
-    return bool(_label_tables(root))
+def find_downloads(root: Path) -> list[tuple[Archive, Path]]:
+    """Find the official downloads below ``root`` by their label tables, whatever the folders are called.
+
+    A folder whose label tables are all of one download is the folder of that download; one with tables of several is
+    searched folder by folder.
+
+    Raises:
+        ValueError: A folder mixes the files of several downloads.
+    """
+    archives = {path: archive for path in _label_tables(root) if (archive := _identify(path)) is not None}
+    found = {archive.domain: archive for archive in archives.values()}
+    if len(found) < 2:
+        return [(archive, root) for archive in found.values()]
+    if any(path.parent == root for path in archives):
+        names = first_few(str(path.relative_to(root)) for path in archives)
+        raise ValueError(
+            f"Each official download needs a folder of its own; '{root}' has the label tables {names}. Move each "
+            "table into a folder with its images."
+        )
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [download for folder in folders for download in find_downloads(folder)]
+
+
+def images_without_table(root: Path) -> Archive | None:
+    """Return the download whose images ``root`` has, by the names of the folders they are in, if it has no table."""
+    if _label_tables(root):
+        return None
+    parts = {part for path in find_images(root) for part in zip(path.parts, path.parts[1:-1], strict=False)}
+    if any(one == "UCMerced_LandUse" for one, _ in parts):
+        return UCM
+    inside = {below for one, below in parts if one in ("images_tr", "images_test")}
+    flat = any(below in ("images_tr", "images_test") for _, below in parts)
+    return AID if inside else DFC15 if flat else None
+
+
+def is_label_table(path: Path) -> bool:
+    r"""Whether a text file begins as the label tables of the releases do, by ``IMAGE\LABEL``."""
+    with path.open("rb") as file:
+        start = file.read(64).decode("utf-8-sig", errors="replace").lower().replace("/", "\\")
+    return start.lstrip(' "').replace(" ", "").startswith("image\\label")
+
+
+def _identify(path: Path) -> Archive | None:
+    """Return the download that a label table is of: by the names of its images and half of its labels or more."""
+    header, first = read_start(path)
+    name = _image_name(first[0]) if first else ""
+    for archive in ARCHIVES.values():
+        if archive.rows.fullmatch(name) and 2 * len(archive.names.keys() & set(header)) >= len(archive.names):
+            return archive
+    return None
 
 
 def _label_tables(root: Path) -> list[Path]:
     candidates = [path for path in _files_below(root) if path.suffix.lower() in (".csv", ".tsv", ".txt")]
-    return [path for path in candidates if path.is_file() and _is_label_table(path)]
+    return [path for path in candidates if path.is_file() and is_label_table(path)]
 
 
 def find_images(root: Path) -> list[Path]:
@@ -175,12 +233,6 @@ def _files_below(root: Path) -> list[Path]:
         below[:] = sorted(name for name in below if not name.startswith(".") and name != "__MACOSX")
         files += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
     return files
-
-
-def _is_label_table(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(64).decode("utf-8-sig", errors="replace").lower().replace("/", "\\")
-    return start.lstrip(' "').replace(" ", "").startswith("image\\label")
 
 
 def _image_name(text: str) -> str:

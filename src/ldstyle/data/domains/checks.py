@@ -68,6 +68,9 @@ def inspect_domain(
         few = " ".join(unreadable[:3]) + (f" And {len(unreadable) - 3} more." if len(unreadable) > 3 else "")
         sentences.append(f"{len(unreadable)} of {len(table)} samples of {name!r} cannot be read. {few}")
     notes = differences(labelled)
+    unscaled = 0 if labelled.gsd is None else sum(value is None for value in labelled.gsd)
+    if unscaled:
+        notes.append(f"{name}: gsd is blank in {unscaled} of {len(labelled)} rows")
     unlisted = [] if source.archive else unlisted_images(source.path)
     if unlisted:
         notes.append(f"{name}: {len(unlisted)} images are not in '{source.path.name}': {first_few(unlisted)}")

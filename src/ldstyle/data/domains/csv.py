@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from ldstyle.data.domains.csv_text import Sheet, drop_duplicates, parse_labels, 
 from ldstyle.data.domains.scene_table import Report, SceneTable, fail, first_few
 from ldstyle.data.domains.vocabulary import LabelMap, did_you_mean, load_label_map, merge_labels
 
-DESCRIPTIVE = ("path", "domain", "mask", "scene")
-"""Columns that are no labels: the image, its domain, its mask and what it must not be split from."""
+DESCRIPTIVE = ("path", "domain", "mask", "scene", "gsd")
+"""Columns that are no labels: the image, its domain, its mask, what it must not be split from, and metres per pixel."""
 
 MASK_BITS = 8
 
@@ -88,8 +89,9 @@ def read_table(
 
     Args:
         csv_path: The file. Columns: ``path``, relative to the file's folder; ``domain``, by default the folder's name;
-            optionally ``mask``, an image whose bits are the label columns in their order, and ``scene``, a group that
-            no split cuts; and one column per label with 1, 0, or blank where unknown.
+            optionally ``mask``, an image whose bits are the label columns in their order, ``scene``, a group that no
+            split cuts, and ``gsd``, metres per pixel of the file, blank where unknown; and one column per label with 1,
+            0, or blank where unknown.
         mapping: Label map, or its YAML file. By default the vocabulary is the label columns.
         domains: Domains to read, by default all.
         columns: Which columns are labels.
@@ -211,7 +213,29 @@ def _read_domain(
         masks=tuple(masks) if any(masks) else None,
         groups=tuple(scene or path for scene, path in zip(scenes, paths, strict=True)) if any(scenes) else None,
         mask_bits=sources if any(masks) and sources != tuple((i,) for i in range(len(sources))) else None,
+        gsd=_parse_gsd(sheet),
     )
+
+
+def _parse_gsd(sheet: Sheet) -> tuple[float | None, ...] | None:
+    if "gsd" not in sheet.header:
+        return None
+    values: list[float | None] = []
+    bad = []
+    for cell, line in zip(sheet.column("gsd"), sheet.lines, strict=True):
+        try:
+            value = float(cell) if cell else None
+        except ValueError:
+            value = math.nan
+        if value is not None and not 0 < value < math.inf:
+            bad.append(f"{cell} (line {line})")
+        values.append(value)
+    if bad:
+        raise ValueError(
+            f"`gsd` must be metres per pixel above 0, or blank where unknown; {len(bad)} rows of '{sheet.path}' have "
+            f"others: {first_few(bad)}."
+        )
+    return tuple(values) if any(values) else None
 
 
 def _with_files(sheet: Sheet, domain: str, *, report: Report) -> Sheet:

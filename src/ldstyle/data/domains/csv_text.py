@@ -72,9 +72,19 @@ def read_sheet(path: Path) -> Sheet:
 
 def read_header(path: Path) -> tuple[str, ...]:
     """Return the cells of a text table's first line, without judging them."""
+    return read_start(path)[0]
+
+
+def read_start(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the cells of a text table's first two lines, without judging them."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
-        line = file.readline()
-    return tuple(cell.strip() for cell in next(csv.reader([line], delimiter=_delimiter(line)), []))
+        header = file.readline()
+        first = next((line for line in file if line.strip()), "")
+    header_cells, first_cells = (
+        tuple(cell.strip() for cell in next(csv.reader([line], delimiter=_delimiter(header)), []))
+        for line in (header, first)
+    )
+    return header_cells, first_cells
 
 
 def _delimiter(line: str) -> str:

@@ -6,14 +6,26 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ldstyle.data.domains.archives import ARCHIVES, Archive, Sea, has_layout, read_archive
+from ldstyle.data.domains.archives import (
+    ARCHIVES,
+    Archive,
+    Sea,
+    find_downloads,
+    find_label_table,
+    images_without_table,
+    is_label_table,
+    read_archive,
+)
 from ldstyle.data.domains.csv import ALL_LABELS, LabelColumns, open_table, read_table, refuse_twins
 from ldstyle.data.domains.csv_text import read_header, read_sheet
 from ldstyle.data.domains.scene_table import PAPER_VOCABULARY, Report, SceneTable, fail
 from ldstyle.data.domains.vocabulary import LabelMap, did_you_mean, load_label_map
 
 OWN_TABLE = "labels.csv"
-LAYOUT = "`ucm/`, `aid/`, `dfc15/`, folders with a `labels.csv`, or a CSV with the columns `path` and `domain`"
+LAYOUT = (
+    "folders with the official UCM, AID or DFC15, folders with a `labels.csv`, or a CSV with the columns `path` and "
+    "`domain`"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,8 @@ def find_domains(
 
     Args:
         root: The data folder.
-        names: The domains in question. If their folders bear their names, no table of another domain is opened.
+        names: The domains in question. If they are downloads, or custom tables in folders of their names, no table of
+            another custom domain is opened.
         columns: Which columns of custom tables are labels.
     """
     if root.is_file():
@@ -48,27 +61,41 @@ def find_domains(
             f"There is no data folder '{root}'. Set --root or $LDSTYLE_DATA to a folder with {LAYOUT}."
         )
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    own = [folder / OWN_TABLE for folder in folders if (folder / OWN_TABLE).is_file()]
-    downloads = {path.name.lower(): path for path in folders if path / OWN_TABLE not in own}
-    domains = {name: Source(downloads[name], archive) for name, archive in ARCHIVES.items() if name in downloads}
+    own = [path for folder in folders if (path := folder / OWN_TABLE).is_file() and not is_label_table(path)]
+    domains = _official_domains([folder for folder in folders if folder / OWN_TABLE not in own])
     if names is not None:
-        laid_out = {name: source for name, source in domains.items() if name in names and has_layout(source.path)}
-        near = laid_out | _own_domains([path for path in own if path.parent.name in names], columns)
+        near = domains | _own_domains([path for path in own if path.parent.name in names], columns)
         if near.keys() >= set(names):
             return near
     tables = _own_domains([*own, *(path for path in _tables_in(root) if "path" in read_header(path))], columns)
     for name in sorted(domains.keys() & tables.keys()):
-        # A folder may bear the name of a download and hold the images of a table.
-        if has_layout(domains[name].path):
-            raise _twice(name, domains[name].path, tables[name].path)
-        del domains[name]
+        raise _twice(name, domains[name].path, tables[name].path)
+    for folder in folders:
+        name = folder.name.lower()
+        if name in ARCHIVES and name in (names or ()) and name not in domains | tables:
+            find_label_table(ARCHIVES[name], folder)  # says what the folder lacks
     if not domains and not tables:
-        hint = " ".join(f"'{path.name}' {_why_unused(path)}." for path in _tables_in(root)[:3])
-        if root.name.lower() in ARCHIVES:
-            hint = f"Did you mean '{root.parent}'?"
+        unused = [f"'{path.name}' {_why_unused(path)}" for path in _tables_in(root)[:3]]
+        hint = " ".join(f"{sentence}." for sentence in (*unused, *unlabelled_downloads(root, {})))
+        if any(map(is_label_table, _tables_in(root, "*.csv", "*.tsv", "*.txt"))):
+            hint = f"Did you mean '{root.parent}'? '{root}' is the download itself."
         raise FileNotFoundError(f"No data found in '{root}'. Expected {LAYOUT}. {hint or 'See `ldstyle data --help`.'}")
     refuse_twins([*domains, *tables])
     return domains | tables
+
+
+def unlabelled_downloads(root: Path, sources: Mapping[str, Source]) -> list[str]:
+    """Name each folder with the images of an official download and without its label table, one sentence each."""
+    if any(source.archive is None and source.path.parent == root for source in sources.values()):
+        return []  # the images may be those of a custom table
+    used = {path for source in sources.values() for path in (source.path, *source.path.parents)}
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = [(path, images_without_table(path)) for path in folders if path not in used]
+    return [
+        f"'{path.name}' has the images of {archive.title} and no label table, so it is not used. Add '{archive.table}'"
+        for path, archive in found
+        if archive is not None
+    ]
 
 
 def _why_unused(path: Path) -> str:
@@ -80,9 +107,9 @@ def _why_unused(path: Path) -> str:
     return f"has no column `path`, it has {list(header)}.{did_you_mean('path', header)}".rstrip(".")
 
 
-def _tables_in(root: Path) -> list[Path]:
+def _tables_in(root: Path, *patterns: str) -> list[Path]:
     """Return the tables that lie in a folder itself; a pipe of such a name would be waited on for ever."""
-    return [path for path in sorted(root.glob("*.csv")) if path.is_file()]
+    return sorted(path for pattern in patterns or ("*.csv",) for path in root.glob(pattern) if path.is_file())
 
 
 def official_domains(sources: Mapping[str, Source]) -> dict[str, str]:
@@ -91,6 +118,18 @@ def official_domains(sources: Mapping[str, Source]) -> dict[str, str]:
     A custom table is none, whatever its domains are called.
     """
     return {name: source.archive.domain for name, source in sources.items() if source.archive is not None}
+
+
+def _official_domains(folders: Sequence[Path]) -> dict[str, Source]:
+    found: dict[str, Source] = {}
+    for archive, folder in (download for parent in folders for download in find_downloads(parent)):
+        if archive.domain in found:
+            raise ValueError(
+                f"A data folder must hold {archive.title} once; '{found[archive.domain].path}' and '{folder}' both "
+                "have its label table. Move one of them out of the data folder."
+            )
+        found[archive.domain] = Source(folder, archive)
+    return {name: found[name] for name in ARCHIVES if name in found}
 
 
 def _own_domains(paths: Sequence[Path], columns: LabelColumns) -> dict[str, Source]:

@@ -82,6 +82,7 @@ class SceneTable:
             label l.
         groups: What each sample belongs to, e.g. its flight or scene; a split never cuts a group. ``None``: each
             sample stands alone.
+        gsd: Metres per pixel of each image file, or ``None`` where unknown; ``None`` if no sample has it.
         archive: The official download that the domain was read from, ``ucm``, ``aid`` or ``dfc15``, recognised by its
             layout; ``None`` for a custom table, whatever its domain is called.
     """
@@ -95,6 +96,7 @@ class SceneTable:
     groups: tuple[str, ...] | None = None
     mask_bits: tuple[tuple[int, ...], ...] | None = None
     archive: str | None = None
+    gsd: tuple[float | None, ...] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.keys), len(self.vocabulary))
@@ -106,7 +108,7 @@ class SceneTable:
             raise ValueError("`labels` must be 1 (present), 0 (absent) or -1 (unknown).")
         if len(set(self.keys)) != len(self.keys):
             raise ValueError(f"`keys` of domain {self.domain!r} must be unique.")
-        for name, values in (("masks", self.masks), ("groups", self.groups)):
+        for name, values in (("masks", self.masks), ("groups", self.groups), ("gsd", self.gsd)):
             if values is not None and len(values) != len(self.keys):
                 raise ValueError(f"`{name}` must have one entry per key, {len(self.keys)}; got {len(values)}.")
         if self.mask_bits is not None and len(self.mask_bits) != len(self.vocabulary):
@@ -133,6 +135,7 @@ class SceneTable:
             groups=None if self.groups is None else tuple(self.groups[row] for row in chosen),
             mask_bits=self.mask_bits,
             archive=self.archive,
+            gsd=None if self.gsd is None else tuple(self.gsd[row] for row in chosen),
         )
 
     def regions(self, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:

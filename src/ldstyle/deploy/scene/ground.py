@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ldstyle.runs.model_file import LoadedModel
 
@@ -20,26 +20,48 @@ class GroundScale:
     Attributes:
         shortest: Of the images the model was trained on, the smallest.
         longest: Of those, the largest.
+        by_source: Smallest and largest of each source, where they are known by source.
     """
 
     shortest: float
     longest: float
+    by_source: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def trained_scale(model: LoadedModel, stated: Sequence[float] = ()) -> GroundScale | None:
-    """Return how much ground the training images show, or ``None`` if neither user nor model states it.
+    """Return how much ground the training images show, or ``None`` if neither user nor model states it for all sources.
 
     Args:
         model: The model; it may state the ground sampling distance of its training images.
         stated: Metres per pixel of the training images at the model's size, one value per source or one for all; they
             take precedence. The names of the sources state nothing.
     """
-    values = tuple(stated) or (() if model.gsd is None else (model.gsd,))
-    if not all(math.isfinite(value) and value > 0 for value in values):
-        raise ValueError(f"--trained-gsd must be metres above 0; got {' '.join(f'{value:g}' for value in values)}.")
-    if not values:
+    if not all(math.isfinite(value) and value > 0 for value in stated):
+        raise ValueError(f"--trained-gsd must be metres above 0; got {' '.join(f'{value:g}' for value in stated)}.")
+    if len(stated) not in (0, 1, len(model.sources)):
+        raise ValueError(
+            f"--trained-gsd takes one value for all sources or one for each, in the order {list(model.sources)}; got "
+            f"{len(stated)} values."
+        )
+    if stated:
+        ranges = dict(zip(model.sources, ((value, value) for value in stated), strict=False))
+        return _scale(ranges if len(stated) > 1 else {"": (stated[0], stated[0])}, model.size)
+    if model.gsd is not None:
+        return _scale({"": (model.gsd, model.gsd)}, model.size)
+    if unscaled_sources(model) or not model.source_gsd:
         return None
-    return GroundScale(min(values) * model.size, max(values) * model.size)
+    return _scale(model.source_gsd, model.size)
+
+
+def unscaled_sources(model: LoadedModel) -> tuple[str, ...]:
+    """Return the sources whose ground sampling distance the model does not state."""
+    return () if model.gsd is not None else tuple(name for name in model.sources if name not in model.source_gsd)
+
+
+def _scale(ranges: Mapping[str, tuple[float, float]], size: int) -> GroundScale:
+    sides = {name: (low * size, high * size) for name, (low, high) in ranges.items()}
+    by_source = {name: side for name, side in sides.items() if name}
+    return GroundScale(min(low for low, _ in sides.values()), max(high for _, high in sides.values()), by_source)
 
 
 def matching_tile(scale: GroundScale, gsd: float) -> int:
@@ -50,8 +72,9 @@ def matching_tile(scale: GroundScale, gsd: float) -> int:
     """
     if scale.longest > _MOST_APART * scale.shortest:
         raise ValueError(
-            f"--match-gsd needs training images of about one scale; the sources show {_range(scale)} of ground, more "
-            f"than a factor of {_MOST_APART:g} apart. Choose --tile for the source that the scene resembles."
+            "--match-gsd needs training images of about one scale; the sources show "
+            f"{_range_by_source(scale)} of ground, more than a factor of {_MOST_APART:g} apart. Choose --tile for the "
+            "source that the scene resembles, or state its metres per pixel by --trained-gsd."
         )
     return max(1, round(math.sqrt(scale.shortest * scale.longest) / gsd))
 
@@ -88,8 +111,8 @@ def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Seq
     scale = trained_scale(model, stated)
     if scale is None:
         return [
-            f"{here}; the model does not state how much its training images showed. State it with --trained-gsd, or "
-            "compare, and set --tile."
+            f"{here}; the model does not state how much the training images of {', '.join(unscaled_sources(model))} "
+            "showed. State it with --trained-gsd, or compare, and set --tile."
         ]
     trained = _range(scale)
     if scale.shortest / _ALIKE <= side <= scale.longest * _ALIKE:
@@ -106,6 +129,14 @@ def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Seq
 
 
 def _range(scale: GroundScale) -> str:
-    if scale.shortest == scale.longest:
-        return f"{scale.shortest:.0f} m"
-    return f"{scale.shortest:.0f} to {scale.longest:.0f} m"
+    return _between(scale.shortest, scale.longest)
+
+
+def _range_by_source(scale: GroundScale) -> str:
+    by_source = ", ".join(f"{name} {_between(*side)}" for name, side in scale.by_source.items())
+    return f"{_range(scale)} ({by_source})" if by_source else _range(scale)
+
+
+def _between(shortest: float, longest: float) -> str:
+    low, high = f"{shortest:.0f}", f"{longest:.0f}"
+    return f"{low} m" if low == high else f"{low} to {high} m"

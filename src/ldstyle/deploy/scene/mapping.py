@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.deploy.classifier import Classifier
 from ldstyle.deploy.read_ahead import read_ahead
-from ldstyle.deploy.scene.ground import matching_tile, scale_words, trained_scale
+from ldstyle.deploy.scene.ground import matching_tile, scale_words, trained_scale, unscaled_sources
 from ldstyle.deploy.scene.reader import Scene, open_scene
 from ldstyle.deploy.scene.tile_store import TileStore
 from ldstyle.deploy.scene.tiling import TileGrid, blend_rows
@@ -155,7 +155,8 @@ def _tile(classifier: Classifier, scene: Scene, options: MapOptions) -> int:
         return options.tile or classifier.size
     scale = trained_scale(classifier.model, options.trained_gsd)
     if scale is None or scene.gsd is None:
-        what = "the scene" if scene.gsd is None else "the model"
+        unscaled = ", ".join(unscaled_sources(classifier.model))
+        what = "the scene" if scene.gsd is None else f"the model, trained on {unscaled},"
         way_out = "Set --tile" if scene.gsd is None else "State it with --trained-gsd, or set --tile"
         raise ValueError(f"--match-gsd needs the size of a pixel on the ground; {what} does not state it. {way_out}.")
     if options.tile is not None:
