@@ -29,7 +29,8 @@ from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer
 from ldstyle.evaluation.scores import predict_logits
 from ldstyle.runs.processes import OnHost
-from ldstyle.training.step import StyledLoss, Truth
+from ldstyle.training.step import StyledLoss
+from ldstyle.training.truth import Truth
 
 # A new operator or attention source gets a line here; ``None`` is ERM.
 METHODS = {
