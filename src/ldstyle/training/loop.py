@@ -35,7 +35,7 @@ from ldstyle.runs.sources import SourceData, open_sources
 from ldstyle.seeding import derive_seed
 from ldstyle.training.algorithms.build import build_algorithm, build_loss
 from ldstyle.training.build import build_net, build_optimizer, new_state
-from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
+from ldstyle.training.caveats import algorithm_caveats, attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.finish import finish
 from ldstyle.training.loggers import open_logger
 from ldstyle.training.state import TrainingState, plain
@@ -97,7 +97,8 @@ def _train(
             raise Interrupted("Stopped while the images were prepared; the same command starts again.")
 
     data = open_sources(config.data, seed=config.seed, progress=prepare)
-    for sentence in (*label_caveats(data), *path_caveats(config, data)) if processes.first else ():
+    caveats = (*label_caveats(data), *path_caveats(config, data), *algorithm_caveats(config))
+    for sentence in caveats if processes.first else ():
         _log.warning(sentence)
     net = build_net(config, data, fabric)
     channels = preprocessing(plain(net))

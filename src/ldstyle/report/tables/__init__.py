@@ -5,7 +5,7 @@ cannot be made is an :class:`~ldstyle.report.model.Absent` with its reason; noth
 
 :func:`make_tables`
     What follows from the scores: per split and part of the target, labels beside the paper's, summary, paired
-    differences to ERM and to the global twins, gap to the oracle, localization, cost.
+    differences to ERM and to the global twins, gap to the oracle, localization, calibration, cost.
 :func:`ablation_tables`
     Table 8, for each split with ablations.
 :func:`dataset_table`
@@ -37,6 +37,7 @@ from ldstyle.report.tables.differences import baseline_table, oracle_table, twin
 from ldstyle.report.tables.observed import attention_table, cost_table, development_table, localization_table
 from ldstyle.report.tables.scores import label_paper_table, split_table, summary_table
 from ldstyle.report.tables.settings import search_space_table, selected_tables
+from ldstyle.report.tables_calibration import calibration_table
 
 __all__ = [
     "ablation_tables",
@@ -67,7 +68,7 @@ def make_tables(results: Sequence[CellResult]) -> list[Item]:
         makers[f"differences-{part}"] = partial(baseline_table, cells, part=part)
         makers[f"twins-{part}"] = partial(twin_table, cells, part=part)
     others = {"oracle-gap": oracle_table, "attention-parts": attention_parts_table, "localization": localization_table}
-    others["learned-attention"] = attention_table
+    others |= {"learned-attention": attention_table, "calibration": calibration_table}
     makers |= {slug: partial(make, cells) for slug, make in others.items()}
     makers |= {"development": partial(development_table, cells), "cost": partial(cost_table, cells)}
     return [item for slug, make in makers.items() for item in attempt(slug, make)]
