@@ -197,3 +197,63 @@ def test_a_score_of_nan_takes_no_part():
         expected = function(scores, present, thresholds, known & ~missing)
         assert torch.equal(function(holed, present, thresholds, known), expected)
     assert metrics.average_precision(holed, present)[4].isnan()
+
+
+def calibration_by_hand(scores, present, bins):
+    """Σ_b n_b / n |mean score − fraction present|, bin by bin."""
+    total = 0.0
+    for b in range(bins):
+        inside = [
+            i for i, score in enumerate(scores) if b / bins < score <= (b + 1) / bins or (b == 0 and score <= 1 / bins)
+        ]
+        if inside:
+            gap = sum(scores[i] for i in inside) / len(inside) - sum(present[i] for i in inside) / len(inside)
+            total += len(inside) / len(scores) * abs(gap)
+    return total
+
+
+@pytest.mark.parametrize("bins", [1, 15])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_calibration_error_equals_its_definition(seed, bins):
+    scores, present, known = draw(seed)
+    known[:, 2] = False
+    errors = metrics.expected_calibration_error(scores.double(), present, known, bins=bins)
+    for label in (0, 1, 3, 4):
+        rows = known[:, label]
+        wanted = calibration_by_hand(scores[rows, label].tolist(), present[rows, label].tolist(), bins)
+        assert errors[label].item() == pytest.approx(wanted, abs=1e-6)
+    assert errors[2].isnan()
+
+
+def test_calibration_error_is_zero_for_certain_and_right_predictions_and_wants_probabilities():
+    present = torch.tensor([[True, False], [False, True]])
+    assert metrics.expected_calibration_error(present.double(), present).tolist() == [0, 0]
+    assert metrics.expected_calibration_error(1 - present.double(), present).tolist() == [1, 1]
+    with pytest.raises(
+        ValueError, match=r"`scores` must be probabilities in \[0, 1\]; got others\. Use logits\.sigmoid"
+    ):
+        metrics.expected_calibration_error(torch.full((2, 2), 3.0), present)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 4.0])
+def test_temperature_minimises_the_cross_entropy_and_follows_the_scale_of_the_logits(factor):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(400, 3, generator=generator, dtype=torch.float64)
+    present = torch.rand(400, 3, generator=generator, dtype=torch.float64) < logits.sigmoid()
+    known = torch.rand(400, 3, generator=generator) < 0.8
+
+    def loss(temperature):
+        scaled = factor * logits[known] / temperature
+        return torch.nn.functional.binary_cross_entropy_with_logits(scaled, present[known].double())
+
+    fitted = metrics.fit_temperature(factor * logits, present, known)
+    assert fitted / factor == pytest.approx(metrics.fit_temperature(logits, present, known), rel=1e-6)
+    assert fitted / factor == pytest.approx(1, abs=0.15)  # labels were drawn from the logits
+    assert all(loss(fitted) < loss(fitted * other) for other in (0.98, 1.02))
+
+
+def test_temperature_is_bounded_and_one_where_nothing_is_known():
+    logits, present = torch.tensor([[-1.0], [2.0]]), torch.tensor([[False], [True]])
+    assert metrics.fit_temperature(logits, present) == pytest.approx(0.01)
+    assert metrics.fit_temperature(logits, ~present) == pytest.approx(100)
+    assert metrics.fit_temperature(logits, present, torch.zeros(2, 1) > 0) == 1

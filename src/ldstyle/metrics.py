@@ -1,4 +1,4 @@
-"""Multi-label scores: average precision, class-wise and overall F1, and the thresholds F1 needs.
+"""Multi-label scores: average precision, class-wise and overall F1, the thresholds F1 needs, and calibration.
 
 A score of NaN means that nothing was predicted, as for a label without training data; it takes no part.
 """
@@ -11,6 +11,8 @@ from torch import Tensor
 from ldstyle.functional._checks import check_present, check_shape
 
 _UNKNOWN = -1
+_LARGEST_SCALE = 100.0
+"""Largest factor by which temperature scaling multiplies or divides logits."""
 
 
 def average_precision(scores: Tensor, present: Tensor, known: Tensor | None = None) -> Tensor:
@@ -157,6 +159,62 @@ def best_thresholds(scores: Tensor, present: Tensor, known: Tensor | None = None
         best = candidates[f1 == f1.max()]
         result[label] = best[(best.double() - 0.5).abs().argmin()]
     return result
+
+
+def expected_calibration_error(
+    scores: Tensor, present: Tensor, known: Tensor | None = None, *, bins: int = 15
+) -> Tensor:
+    """Compute each label's calibration error Σ_b n_b / n |mean score_b − fraction present_b| over equal bins of [0, 1].
+
+    Args:
+        scores: Probabilities, (B, L).
+        present: Label presence, (B, L) bool.
+        known: True where the label is annotated, (B, L) bool; the rest takes no part. ``None`` means all are.
+        bins: Number of bins.
+
+    Returns:
+        Calibration error, (L,). A label that is known nowhere is NaN.
+    """
+    from torchmetrics.functional.classification import binary_calibration_error
+
+    known = _scored(scores, present, known)
+    if scores[known].numel() and not 0 <= scores[known].min() <= scores[known].max() <= 1:
+        raise ValueError("`scores` must be probabilities in [0, 1]; got others. Use logits.sigmoid().")
+    result = scores.new_full((scores.shape[1],), torch.nan)
+    for label in known.any(dim=0).nonzero().flatten().tolist():
+        rows = known[:, label]
+        error = binary_calibration_error(
+            scores[rows, label], present[rows, label].long(), n_bins=bins, validate_args=False
+        )
+        result[label] = error.to(result)
+    return result
+
+
+def fit_temperature(logits: Tensor, present: Tensor, known: Tensor | None = None) -> float:
+    """Find the temperature T that minimises the binary cross-entropy of ``logits / T``, one for all labels.
+
+    Args:
+        logits: Logits, (B, L).
+        present: Label presence, (B, L) bool.
+        known: True where the label is annotated, (B, L) bool; the rest takes no part. ``None`` means all are.
+
+    Returns:
+        Temperature between 0.01 and 100; 1 if no label is known. Above 1 the network was too sure of itself.
+    """
+    known = _scored(logits, present, known)
+    if not known.any():
+        return 1.0
+    values, truth = logits[known].double(), present[known].double()
+
+    def slope(scale: float) -> float:
+        # Of the cross-entropy in 1 / T, in which it is convex.
+        return float(((scale * values).sigmoid() - truth).mul(values).sum())
+
+    low, high = 1 / _LARGEST_SCALE, _LARGEST_SCALE
+    for _ in range(80):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return float(1 / (low * high) ** 0.5)
 
 
 def _scored(scores: Tensor, present: Tensor, known: Tensor | None) -> Tensor:

@@ -17,6 +17,7 @@ from tests.training.runs import SOURCES, TARGET, tiny
 
 from ldstyle import files as atomic
 from ldstyle.evaluation.evaluate import evaluate
+from ldstyle.metrics import expected_calibration_error, fit_temperature
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.record import read_record
 from ldstyle.training.loop import fit
@@ -53,6 +54,26 @@ def test_scores_equal_those_of_the_files_read_by_hand(run: Path, scenes: Path) -
     stored = load_file(run / f"predictions-{TARGET}.safetensors")
     torch.testing.assert_close(stored[f"all/{TARGET}/scores"], torch.from_numpy(scores), atol=1e-6, rtol=1e-5)
     assert np.array_equal(stored[f"all/{TARGET}/labels"].numpy(), truth)
+
+
+def test_calibration_is_judged_before_and_after_scaling_by_the_sources_temperature(run: Path) -> None:
+    result = evaluate(run, domain=TARGET)
+    model, judged = load_model(run), result["calibration"]
+    held_back = load_file(run / "predictions.safetensors")
+    logits, labels = (
+        torch.cat([held_back[f"validation/{name}/{kind}"] for name in sorted(SOURCES)]) for kind in ("scores", "labels")
+    )
+    logits = logits.logit()
+    assert judged["temperature"] == pytest.approx(fit_temperature(logits, labels == 1, labels >= 0))
+    stored = load_file(run / f"predictions-{TARGET}.safetensors")
+    scores, truth = stored[f"all/{TARGET}/scores"], stored[f"all/{TARGET}/labels"] == 1
+    scaled = (scores.logit() / judged["temperature"]).sigmoid()
+    for name, values in (("before", scores), ("after", scaled)):
+        wanted = expected_calibration_error(values, truth)
+        assert list(judged["all"][name]) == list(model.vocabulary)
+        assert list(judged["all"][name].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
+    assert judged["test"]["before"].keys() == judged["all"]["before"].keys()
+    assert evaluate(run, domain=SOURCES[0])["calibration"]["all"] is None
 
 
 def test_the_test_part_is_the_splits(run: Path) -> None:

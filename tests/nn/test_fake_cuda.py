@@ -37,7 +37,8 @@ from ldstyle.nn import analyse_head
 from ldstyle.nn.backbones.activation_maps import averaged_maps
 from ldstyle.runs.config import BackboneConfig
 from ldstyle.runs.processes import OnHost
-from ldstyle.training.step import StyledLoss, Truth
+from ldstyle.training.step import StyledLoss
+from ldstyle.training.truth import Truth
 
 
 def attended(attention, **settings):

@@ -23,6 +23,7 @@ from ldstyle.runs.settings import (
     read_settings,
     settings_of,
 )
+from ldstyle.training.algorithms import config as algorithms
 
 NEEDED = {"data": {"root": "r", "sources": ["a", "b"]}, "out": "o"}
 
@@ -43,8 +44,23 @@ styles = st.one_of(
 )
 
 
+algorithm_settings = st.one_of(
+    st.none(),
+    st.builds(algorithms.FactConfig, strength=st.floats(0, 1)),
+    st.builds(algorithms.MiroConfig, stages=st.lists(st.integers(1, 4) | st.just("blocks.2"), min_size=1).map(tuple)),
+    st.builds(algorithms.ErmPlusPlusConfig, head_ratio=st.floats(0, 0.9)),
+)
+losses = st.one_of(
+    st.none(),
+    st.builds(algorithms.CrossEntropyConfig, class_balanced=st.booleans()),
+    st.builds(algorithms.AsymmetricConfig, margin=st.floats(0, 0.9)),
+)
+
+
 @given(
     style=styles,
+    algorithm=algorithm_settings,
+    loss=losses,
     swad=st.none() | st.builds(SwadConfig, evaluate_every=st.none() | st.integers(1, 9)),
     stages=st.lists(st.integers(1, 4) | st.sampled_from(["layer1", "blocks.2"]), min_size=1).map(tuple),
     rate=st.floats(1e-12, 1.0),
@@ -52,6 +68,8 @@ styles = st.one_of(
 )
 def test_a_config_equals_itself_after_a_round_trip_through_yaml(
     style: ldstyle.GlobalConfig | ldstyle.LabelDecoupledConfig | None,
+    algorithm: algorithms.AlgorithmConfig | None,
+    loss: algorithms.LossConfig | None,
     swad: SwadConfig | None,
     stages: tuple[int | str, ...],
     rate: float,
@@ -61,6 +79,8 @@ def test_a_config_equals_itself_after_a_round_trip_through_yaml(
         DataConfig("r", ("a", "b"), mapping=mapping),
         "o",
         style=style,
+        algorithm=algorithm,
+        loss=loss,
         swad=swad,
         stages=stages,
         optimizer=OptimizerConfig(backbone_lr=rate),
@@ -154,6 +174,26 @@ def test_another_choice_leaves_nothing_of_the_one_below_it() -> None:
         (
             {**method_settings("ld-efdmix"), "data": {"root": "r", "sources": ["a"]}},
             r"data\.sources must name at least two domains .*; got \('a',\)\. .* set data\.pseudo_domain to true",
+        ),
+        (
+            {"algorithm": {"name": "corl"}},
+            r"algorithm\.name must be one of: fact, .*; got 'corl'\. Did you mean 'coral'\?",
+        ),
+        ({"algorithm": {"name": "coral", "weigt": 1}}, r"algorithm\.weigt is not a setting of CoralConfig\. Did you"),
+        ({"algorithm": {"name": "fact", "strength": 2}}, r"algorithm\.strength must be in \[0, 1\]; got 2"),
+        ({"loss": {"name": "focal", "alpha": 1.0}}, r"loss\.alpha must be in \(0, 1\); got 1\.0"),
+        ({"loss": {"class_balanced": True}}, r"loss must have a `name`, one of: bce, focal, asymmetric"),
+        (
+            {**method_settings("ld-efdmix"), "algorithm": {"name": "mixup"}},
+            r"algorithm Mixup mixes images and labels, .*; got LabelDecoupledConfig\. Set style to null",
+        ),
+        (
+            {**method_settings("coral"), "data": {"root": "r", "sources": ["a"]}},
+            r"at least two domains for algorithm Coral; got \('a',\)\. .* data\.pseudo_domain",
+        ),
+        (
+            merge(method_settings("ld-efdmix-gc+sagm"), {"style": {"attention": {"refresh": "online"}}}),
+            r"algorithm Sagm passes each batch twice.*style\.attention\.refresh = 'online'.*Use 'sweep'",
         ),
         ({"swad": {"n_converge": 0}}, r"swad\.n_converge must be at least 1; got 0\."),
     ],

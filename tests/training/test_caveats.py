@@ -18,7 +18,7 @@ from ldstyle.runs.backbone import create_network
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.record import read_record
 from ldstyle.runs.sources import SourceData
-from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
+from ldstyle.training.caveats import algorithm_caveats, attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.loop import fit
 
 NAMES = ("tree", "car", "ship")
@@ -133,3 +133,9 @@ def test_a_record_holds_strength_and_effective_locations_by_epoch(
     plain = read_record(trained("erm"))
     assert plain.strength is None
     assert plain.locations is None
+
+
+def test_a_network_without_pretrained_weights_has_nothing_to_stay_close_to() -> None:
+    (sentence,) = algorithm_caveats(config("miro"))
+    assert "backbone.weights = 'none' starts at random" in sentence
+    assert not [*algorithm_caveats(config("miro", backbone={"weights": "hub"})), *algorithm_caveats(config("coral"))]

@@ -16,7 +16,8 @@ from ldstyle.runs.processes import OnHost, Processes, launch  # noqa: E402
 from ldstyle.runs.sources import open_sources  # noqa: E402
 from ldstyle.training.build import build_net  # noqa: E402
 from ldstyle.training.loop import fit  # noqa: E402
-from ldstyle.training.step import StyledLoss, Truth  # noqa: E402
+from ldstyle.training.step import StyledLoss  # noqa: E402
+from ldstyle.training.truth import Truth  # noqa: E402
 
 if BATCHES is None:  # noqa: F821
     fit(CONFIG)  # noqa: F821

@@ -19,6 +19,7 @@ from ldstyle.runs.config import RunConfig
 from ldstyle.runs.interruption import Interrupted
 from ldstyle.runs.settings import (
     CHOICES,
+    OPTIONAL,
     Settings,
     complete,
     config_from,
@@ -226,7 +227,7 @@ def _arguments(classes: dict[str, type]) -> Iterator[tuple[str, Any, str]]:
         texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(cls) or "", flags=re.MULTILINE))
         for key, kind in field_types(cls).items():
             name = f"{path}.{key}" if path else key
-            if name not in (*classes, *CHOSEN, "style", "swad"):
+            if name not in (*classes, *CHOSEN, *OPTIONAL):
                 yield name, kind, " ".join(texts.get(key, "").split())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.maps import localize_learned, localize_predictions
+from ldstyle.evaluation.calibration import calibration_table, source_temperature
 from ldstyle.evaluation.predict import Predictions, predict, write_predictions
 from ldstyle.evaluation.scores import probabilities, score_table
 from ldstyle.files import replace_text
@@ -46,7 +48,8 @@ def evaluate(
 
     Returns:
         What ``evaluations/DOMAIN.json`` holds: the scores on the domain's test part (the paper's number) and on all of
-        it. For a source domain, whose other parts were trained on, only the former, and attention is judged on its
+        it, and the calibration error of each label on both, before and after temperature scaling on source validation.
+        For a source domain, whose other parts were trained on, only the former, and attention is judged on its
         validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
     """
     folder = Path(run_dir).expanduser()
@@ -97,6 +100,7 @@ def evaluate(
         "untrained_labels": list(model.untrained_labels),
         "thresholds": dict(zip(model.vocabulary, model.thresholds.tolist(), strict=True)),
         **look(predictions),
+        "calibration": _calibration(folder, predictions, parts),
     }
     result["epochs"] = []
     for epoch, weights, attention in load_epochs(folder):  # last, since they replace the weights of the model
@@ -126,3 +130,20 @@ def _scores(predictions: Predictions, rows: NDArray[np.int64], model: LoadedMode
     chosen = torch.from_numpy(rows)
     scores = probabilities(predictions.logits[chosen])
     return score_table(scores, predictions.labels[chosen], model.thresholds, model.vocabulary)
+
+
+def _calibration(
+    folder: Path, predictions: Predictions, parts: Mapping[str, NDArray[np.int64] | None]
+) -> dict[str, Any]:
+    temperature, vocabulary = source_temperature(folder), predictions.pool.vocabulary
+    judged: dict[str, Any] = {"temperature": temperature}
+    for part, rows in parts.items():
+        chosen = None if rows is None else torch.from_numpy(rows)
+        judged[part] = (
+            chosen
+            if chosen is None
+            else calibration_table(
+                predictions.logits[chosen], predictions.labels[chosen], vocabulary, temperature=temperature
+            )
+        )
+    return judged

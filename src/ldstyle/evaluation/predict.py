@@ -26,6 +26,8 @@ from ldstyle.runs.processes import Processes
 MIN_SAMPLES = 10
 """Known positives, and negatives, of a label that a threshold is fitted to at least."""
 
+PREDICTIONS = "predictions.safetensors"
+
 
 @dataclass(frozen=True, eq=False)
 class Predictions:

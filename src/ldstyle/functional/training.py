@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ldstyle.functional._checks import check_present, check_shape
 from ldstyle.functional._precision import at_least_single
+from ldstyle.functional.losses import mean_over_known
 from ldstyle.types import StyledOutput
 
 
@@ -60,6 +61,7 @@ def objective(
     diversity_weight: float,
     known: Tensor | None = None,
     grounding_weight: float = 0.0,
+    classification: Tensor | None = None,
 ) -> Tensor:
     """Add the weighted diversity loss to the mean binary cross-entropy: BCE + w_div · L_div (Eq. 13).
 
@@ -70,6 +72,7 @@ def objective(
         known: True where the label is annotated, (B, L) bool; unknown labels take no part. ``None`` means all are.
         grounding_weight: Weight of the losses that ground learned attention, where there are any: ``output.grounding``
             and the cross-entropy of ``output.evidence``.
+        classification: Classification loss in the place of the mean binary cross-entropy, a scalar.
 
     Returns:
         Scalar loss.
@@ -78,7 +81,7 @@ def objective(
     check_present(present, batch, labels)
     if known is not None:
         check_shape(known, tuple(present.shape), name="known", meaning="(B, L)")
-    loss = _cross_entropy(output.logits, present, known)
+    loss = _cross_entropy(output.logits, present, known) if classification is None else classification
     if diversity_weight != 0:
         loss = loss + diversity_weight * output.diversity
     if grounding_weight != 0 and output.evidence is not None:
@@ -97,6 +100,4 @@ def _cross_entropy(logits: Tensor, present: Tensor, known: Tensor | None) -> Ten
     truth = present.to(logits.device, logits.dtype, non_blocking=True)
     if known is None:
         return F.binary_cross_entropy_with_logits(logits, truth)
-    mask = known.to(logits.device, non_blocking=True)
-    per_label = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
-    return torch.where(mask, per_label, 0.0).sum() / mask.sum().clamp(min=1)
+    return mean_over_known(F.binary_cross_entropy_with_logits(logits, truth, reduction="none"), known)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ldstyle.benchmark.grid.commands import run_command
-from ldstyle.benchmark.grid.methods import METHODS, WITH_SWAD
+from ldstyle.benchmark.grid.methods import METHODS, plain_name
 from ldstyle.benchmark.results.records import CellResult
 from ldstyle.report.model import Absent
 from ldstyle.report.order import ORACLE, method_rank
@@ -45,5 +45,5 @@ def _full(short: re.Match[str], folder: Path, cells: Sequence[CellResult]) -> st
 def _known(cells: Sequence[CellResult]) -> list[str]:
     """Return the methods of a grid that go by their names; a method of the user's goes by its file."""
     named = {cell.method for cell in cells}
-    known = [name for name in named if name.removesuffix(WITH_SWAD) in (*METHODS, ORACLE)]
+    known = [name for name in named if plain_name(name) in (*METHODS, ORACLE)]
     return sorted(known, key=method_rank)

@@ -46,7 +46,7 @@ TABLES, PICTURES = "tables", "figures"
 
 _LAYOUT: Mapping[str, Sequence[str]] = {
     "Results": ("summary-all", "differences", "split-*-all", "label-ap", "summary-test", "split-*"),
-    "How sure": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap"),
+    "How sure": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap", "calibration"),
     "Attention": (
         "attention-parts",
         "localization",

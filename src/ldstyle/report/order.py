@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ldstyle.benchmark.grid.ablations import ABLATIONS
-from ldstyle.benchmark.grid.methods import METHODS, WITH_SWAD
+from ldstyle.benchmark.grid.methods import METHODS, plain_name
 from ldstyle.benchmark.grid.sensitivity import SWEEPS
 
 BASELINE = "erm"
@@ -26,15 +26,15 @@ def is_main(method: str) -> bool:
 
 
 def method_rank(method: str) -> tuple[int, int, str]:
-    """Return where a method stands: as in the paper, ``+swad`` after the plain rows, the oracle last."""
-    plain = method.removesuffix(WITH_SWAD)
+    """Return where a method stands: as in the paper, ``+swad`` and its like after the plain rows, the oracle last."""
+    plain = plain_name(method)
     known = METHODS.index(plain) if plain in METHODS else len(METHODS)
-    return group(method), known + len(METHODS) * method.endswith(WITH_SWAD), method
+    return group(method), known + len(METHODS) * (plain != method), method
 
 
 def group(method: str) -> int:
     """Return 0 for plain and global methods, 1 for label-decoupled ones, 2 for the user's own, 3 for the oracle."""
-    plain = method.removesuffix(WITH_SWAD)
+    plain = plain_name(method)
     if plain == ORACLE:
         return 3
     return 2 if plain not in METHODS else int(plain.startswith("ld-"))
@@ -42,7 +42,7 @@ def group(method: str) -> int:
 
 def global_twin(method: str) -> str | None:
     """Return the global method that a label-decoupled one is compared with; ``None`` for other methods."""
-    plain = method.removesuffix(WITH_SWAD)
+    plain = plain_name(method)
     if group(method) != 1:
         return None
     return plain.removeprefix("ld-").removesuffix("-gc") + method.removeprefix(plain)

@@ -7,7 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ldstyle.config import CSULiteConfig, EFDMixConfig, GlobalConfig, LabelDecoupledConfig, MixStyleConfig, StyleConfig
+from ldstyle.config import (
+    CSULiteConfig,
+    EFDMixConfig,
+    GlobalConfig,
+    GradCamConfig,
+    LabelDecoupledConfig,
+    MixStyleConfig,
+    StyleConfig,
+)
+from ldstyle.runs.algorithms import (
+    AlgorithmConfig,
+    LossConfig,
+    SagmConfig,
+    compares_domains,
+    mixes_images,
+)
 
 
 def _require(holds: bool, rule: str, value: object) -> None:
@@ -143,9 +158,11 @@ class RunConfig:
     Attributes:
         data: The source domains.
         out: Folder of the run.
-        method: Name of the method, for tables; what it does is said by ``style`` and ``swad``.
+        method: Name of the method, for tables; what it does is said by ``style``, ``algorithm``, ``loss`` and ``swad``.
         style: Style augmentation, or ``None`` for plain training (ERM).
         stages: Stages of a timm model, or names of submodules, that style augmentation is attached to.
+        algorithm: What a training step does beyond its style, or ``None``.
+        loss: Classification loss; ``None`` is the mean binary cross-entropy.
         backbone: The network.
         optimizer: How it is trained.
         swad: Dense weight averaging, or ``None``.
@@ -165,6 +182,8 @@ class RunConfig:
     method: str = "erm"
     style: StyleConfig | None = None
     stages: tuple[int | str, ...] = (1, 2)
+    algorithm: AlgorithmConfig | None = None
+    loss: LossConfig | None = None
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     swad: SwadConfig | None = None
@@ -189,6 +208,27 @@ class RunConfig:
                 f"{self.data.sources!r}. Name another, or set data.pseudo_domain to true: a photometric copy of the "
                 "one is then the second."
             )
+        self._check_algorithm()
+
+    def _check_algorithm(self) -> None:
+        """Refuse an algorithm that would be plain training under another name, or that its style excludes."""
+        kind = type(self.algorithm).__name__.removesuffix("Config")
+        if compares_domains(self.algorithm) and len(self.data.sources) == 1 and not self.data.pseudo_domain:
+            raise ValueError(
+                f"data.sources must name at least two domains for algorithm {kind}; got {self.data.sources!r}. Name "
+                "another, or set data.pseudo_domain to true: a photometric copy of the one is then the second."
+            )
+        if mixes_images(self.algorithm) and (isinstance(self.style, LabelDecoupledConfig) or mixes_domains(self.style)):
+            raise ValueError(
+                f"algorithm {kind} mixes images and labels, and this style needs the labels and the domain of single "
+                f"images; got {type(self.style).__name__}. Set style to null, or choose another algorithm."
+            )
+        match self.algorithm, self.style:
+            case SagmConfig(), LabelDecoupledConfig(attention=GradCamConfig(refresh="online")):
+                raise ValueError(
+                    "algorithm Sagm passes each batch twice, at other weights the second time; got "
+                    "style.attention.refresh = 'online', which stores maps of every pass. Use 'sweep'."
+                )
 
 
 def mixes_domains(style: StyleConfig | None) -> bool:

@@ -19,6 +19,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from ldstyle import config as styles
+from ldstyle.runs import algorithms
 from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
 from ldstyle.safe_yaml import load_yaml
 
@@ -47,7 +48,38 @@ CHOICES: dict[str, dict[str, type]] = {
         "masks": styles.MasksConfig,
         "uniform": styles.UniformConfig,
     },
+    "algorithm": {
+        "fact": algorithms.FactConfig,
+        "mixup": algorithms.MixupConfig,
+        "coral": algorithms.CoralConfig,
+        "miro": algorithms.MiroConfig,
+        "groupdro": algorithms.GroupDroConfig,
+        "sagm": algorithms.SagmConfig,
+        "erm++": algorithms.ErmPlusPlusConfig,
+    },
+    "loss": {
+        "bce": algorithms.CrossEntropyConfig,
+        "focal": algorithms.FocalConfig,
+        "asymmetric": algorithms.AsymmetricConfig,
+    },
 }
+ENDINGS = {
+    "fact": "FACT",
+    "mixup": "mixup",
+    "coral": "CORAL",
+    "miro": "MIRO",
+    "groupdro": "GroupDRO",
+    "sagm": "SAGM",
+    "erm++": "ERM++",
+    "focal": "focal loss",
+    "asymmetric": "asymmetric loss",
+    "balanced": "class balance",
+    "swad": "SWAD",
+}
+"""What may be added to a method by ``+NAME`` after its name, with its title: an algorithm, a loss, weight averaging."""
+
+OPTIONAL = ("style", "algorithm", "loss", "swad")
+"""Sections that may be null."""
 GLOBAL_ONLY = ("csu", "dsu")
 _SURE = 0.75
 """Similarity to a setting of another section from which on that one is suggested."""
@@ -60,7 +92,14 @@ def methods() -> tuple[str, ...]:
 
 
 def method_settings(name: str) -> Settings:
-    """Read the settings of a method: its style, stages and weight averaging."""
+    """Read the settings of a method: style, stages, algorithm, loss and weight averaging.
+
+    Args:
+        name: Name of a method, with any of ``ENDINGS``: ``ld-efdmix+coral+swad``.
+    """
+    base, ending = split_ending(name)
+    if ending is not None:
+        return {**with_ending(method_settings(base), ending), "method": name}
     if name not in methods():
         raise ValueError(
             f"There is no method {name!r}.{_did_you_mean(name, methods())} Choose from: {_list(methods())}."
@@ -68,6 +107,43 @@ def method_settings(name: str) -> Settings:
     text = (resources.files("ldstyle") / "configs" / "methods" / f"{name}.yaml").read_text(encoding="utf-8")
     settings: Settings = yaml.safe_load(text)
     return settings
+
+
+def split_ending(name: str) -> tuple[str, str | None]:
+    """Split what was added last off a method's name: ``ld-efdmix+coral`` is ``ld-efdmix`` with ``coral``.
+
+    Raises:
+        ValueError: Something was added after weight averaging, which stands last so that a method has one name.
+    """
+    ending = next((ending for ending in ENDINGS if name.endswith(f"+{ending}")), None)
+    if ending is None:
+        return name, None
+    base = name.removesuffix(f"+{ending}")
+    if base.endswith("+swad") and ending != "swad":
+        raise ValueError(f"+swad must stand last in a method's name; got {name!r}. Put +{ending} before it.")
+    return base, ending
+
+
+def with_ending(settings: Settings, ending: str) -> Settings:
+    """Add an algorithm, a loss or weight averaging to the settings of a method.
+
+    Raises:
+        ValueError: The method has an algorithm or a loss already.
+    """
+    match ending:
+        case "swad":
+            swad = settings.get("swad") or {}
+            return {**settings, "swad": {} if swad is True else swad}
+        case "balanced":
+            return {**settings, "loss": {**(settings.get("loss") or {"name": "bce"}), "class_balanced": True}}
+        case _:
+            section = "loss" if ending in CHOICES["loss"] else "algorithm"
+            if settings.get(section):
+                raise ValueError(
+                    f"A run has one {section}; got {settings[section]['name']!r} and {ending!r}. Leave +{ending} out."
+                )
+            added = {"name": ending} if section == "loss" else method_settings(ending)[section]
+            return {**settings, section: added}
 
 
 def read_settings(path: Path) -> Settings:
@@ -162,6 +238,9 @@ def setting_classes(settings: Mapping[str, Any]) -> dict[str, type]:
         for key in ("operator", "attention"):
             if key in field_types(classes["style"]):
                 classes[f"style.{key}"] = _chosen(f"style.{key}", settings["style"].get(key, {}))
+    for path in ("algorithm", "loss"):
+        if settings.get(path):
+            classes[path] = _chosen(path, settings[path])
     return classes
 
 
@@ -214,7 +293,7 @@ def _complete_section(path: str, given: Any) -> Settings | None:
         given = {}
     if is_dataclass(given):
         given = _describe(given, path)
-    if given is None and path in ("style", "swad"):
+    if given is None and path in OPTIONAL:
         return None
     completed = _complete(SECTIONS.get(path) or _chosen(path, given), given, path)
     if path == "style" and completed["name"] != "global" and completed["operator"]["name"] in GLOBAL_ONLY:

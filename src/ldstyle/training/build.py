@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from ldstyle.runs.config import OptimizerConfig, RunConfig
 from ldstyle.runs.processes import Processes, synchronize_batchnorm
 from ldstyle.runs.sources import SourceData
 from ldstyle.seeding import Streams, derive_seed
+from ldstyle.training.algorithms.base import Algorithm
 from ldstyle.training.state import TrainingState
 from ldstyle.training.stopping import EarlyStopping
 from ldstyle.training.swad import Swad
@@ -51,17 +53,24 @@ def build_net(config: RunConfig, data: SourceData, fabric: Fabric) -> nn.Module:
     return net
 
 
-def build_optimizer(net: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Build AdamW with the backbone's parameters in the first group and the head's in the second."""
+def build_optimizer(
+    net: nn.Module, config: OptimizerConfig, *, added: Iterable[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """Build AdamW with the backbone's parameters in the first group, the head's and the ``added`` in the second."""
     groups = [
         {"params": backbone_parameters(net), "lr": config.backbone_lr},
-        {"params": head_parameters(net), "lr": config.head_lr},
+        {"params": [*head_parameters(net), *added], "lr": config.head_lr},
     ]
     return torch.optim.AdamW(groups, weight_decay=config.weight_decay)
 
 
 def new_state(
-    config: RunConfig, data: SourceData, net: nn.Module, optimizer: Any, processes: Processes
+    config: RunConfig,
+    data: SourceData,
+    net: nn.Module,
+    optimizer: Any,
+    processes: Processes,
+    algorithm: Algorithm | None = None,
 ) -> TrainingState:
     """Build the state of a run before its first step."""
     _require_enough(data.train, config.optimizer.batch_size)
@@ -83,7 +92,7 @@ def new_state(
             tolerance_ratio=config.swad.tolerance_ratio,
         )
     stopping = EarlyStopping(config.optimizer.patience)
-    return TrainingState(net, optimizer, sampler, streams, stopping, swad, processes, data.digests)
+    return TrainingState(net, optimizer, sampler, streams, stopping, swad, processes, data.digests, algorithm)
 
 
 def _require_enough(pool: Pool, batch_size: int) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from ldstyle.config import LabelDecoupledConfig
 from ldstyle.nn import StyledNet
+from ldstyle.runs.algorithms import MiroConfig
 from ldstyle.runs.config import RunConfig, mixes_domains
 from ldstyle.runs.sources import SourceData
 
@@ -29,6 +30,15 @@ def label_caveats(data: SourceData) -> Iterator[str]:
     never = [data.vocabulary[label] for label in np.flatnonzero(absent)]
     if never:
         yield f"No training image has {', '.join(never)}: the model learns that such labels are always absent."
+
+
+def algorithm_caveats(config: RunConfig) -> Iterator[str]:
+    """Yield a sentence on an algorithm whose settings leave it without its meaning."""
+    if isinstance(config.algorithm, MiroConfig) and config.backbone.weights == "none":
+        yield (
+            "MIRO keeps features close to those of the pretrained network, and there is none: backbone.weights = "
+            "'none' starts at random. Choose pretrained weights, or another algorithm."
+        )
 
 
 def path_caveats(config: RunConfig, data: SourceData) -> Iterator[str]:

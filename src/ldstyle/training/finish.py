@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_sources
-from ldstyle.evaluation.predict import Predictions, plain_images, predict, write_predictions
+from ldstyle.evaluation.predict import PREDICTIONS, Predictions, plain_images, predict, write_predictions
 from ldstyle.evaluation.scores import evaluating
 from ldstyle.evaluation.style_statistics import labelled_images, source_style_statistics
 from ldstyle.runs.attention_file import ATTENTION, load_attention, save_attention
@@ -30,7 +30,6 @@ from ldstyle.training.state import TrainingState
 from ldstyle.training.stopping import SELECTION
 from ldstyle.training.swad import reestimate_batchnorm
 
-PREDICTIONS = "predictions.safetensors"
 SWAD_SELECTION = "SWAD on mean source-validation loss"
 
 

@@ -33,8 +33,9 @@ from ldstyle.runs.processes import Processes, check_devices, launch
 from ldstyle.runs.record import RunRecord
 from ldstyle.runs.sources import SourceData, open_sources
 from ldstyle.seeding import derive_seed
+from ldstyle.training.algorithms.build import build_algorithm, build_loss
 from ldstyle.training.build import build_net, build_optimizer, new_state
-from ldstyle.training.caveats import attention_caveat, idle_caveat, label_caveats, path_caveats
+from ldstyle.training.caveats import algorithm_caveats, attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.finish import finish
 from ldstyle.training.loggers import open_logger
 from ldstyle.training.state import TrainingState, plain
@@ -96,13 +97,18 @@ def _train(
             raise Interrupted("Stopped while the images were prepared; the same command starts again.")
 
     data = open_sources(config.data, seed=config.seed, progress=prepare)
-    for sentence in (*label_caveats(data), *path_caveats(config, data)) if processes.first else ():
+    caveats = (*label_caveats(data), *path_caveats(config, data), *algorithm_caveats(config))
+    for sentence in caveats if processes.first else ():
         _log.warning(sentence)
     net = build_net(config, data, fabric)
     channels = preprocessing(plain(net))
     augmentation = Augmentation(mean=channels.mean, std=channels.std)
-    model, optimizer = fabric.setup(StyledLoss(net), build_optimizer(net, config.optimizer))
-    state = new_state(config, data, net, optimizer, processes)
+    algorithm = build_algorithm(config, net, data.train, augmentation, processes)
+    model, optimizer = fabric.setup(
+        StyledLoss(net, algorithm, build_loss(config.loss, data.train)),
+        build_optimizer(net, config.optimizer, added=algorithm.parameters()),
+    )
+    state = new_state(config, data, net, optimizer, processes, algorithm)
     source = BatchSource(data.train, augmentation, state.streams["augmentation"], processes)
     checkpoint = load_checkpoint(folder)
     if checkpoint is not None:
@@ -113,6 +119,7 @@ def _train(
     logger = open_logger(config, folder) if processes.first else None
     for row in state.history if logger else ():
         logger.log_metrics(flat_scalars(row), step=row["epoch"])  # type: ignore[union-attr]
+    planned = config.optimizer.epochs * steps
     display.begin(epochs=config.optimizer.epochs, steps=steps, done=(state.epoch - 1) * steps + state.step)
     batches, clip_norm, saved_at = state.batches(), config.optimizer.clip_norm, time.monotonic()
 
@@ -122,17 +129,19 @@ def _train(
                 _refresh_maps(net, data, augmentation, fabric, batch_size=config.optimizer.batch_size)
             state.begin_epoch()
         set_learning_rates(optimizer, config.optimizer, state.epoch)
-        averaging = state.swad is not None and _settled(state, config.optimizer.epochs)
+        settled = _settled(state, config.optimizer.epochs)
+        averaging = state.swad is not None and settled
 
         model.train()
         while state.step < steps:
-            images, truth = source.load(next(batches), epoch=state.epoch)
-            loss, scalars = model(images, truth)
-            fabric.backward(loss)
+            done = (state.epoch - 1) * steps + state.step
+            images, truth = algorithm.mix(*source.load(next(batches), epoch=state.epoch), state.streams)
+            scalars = algorithm.backward(fabric, model, images, truth, done=done / planned)
             norm = fabric.clip_gradients(model, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
             assert norm is not None
             optimizer.step()
             optimizer.zero_grad()
+            algorithm.after_step(net, done=(done + 1) / planned, settled=settled)
             state.step += 1
             state.add({**scalars, "grad_norm": norm})
             if averaging:
@@ -152,12 +161,14 @@ def _train(
                     raise Interrupted(f"Stopped in epoch {state.epoch} after step {state.step}; all of it is saved.")
 
         _require_finite(state, folder)
-        predictions = _validate(config, data, state, augmentation, fabric)
-        if averaging and config.swad is not None and config.swad.evaluate_every is None:
-            _close_segment(state, predictions)
-        if config.keep_epochs and processes.first:
-            save_epoch(folder, state.epoch, net, state.backbone)
-        row = _judge(config, state, data, predictions, augmentation, processes)
+        processes.agree_on_buffers(state.backbone)
+        with algorithm.predicting(net):
+            predictions = _validate(config, data, state, augmentation, fabric)
+            if averaging and config.swad is not None and config.swad.evaluate_every is None:
+                _close_segment(state, predictions)
+            if config.keep_epochs and processes.first:
+                save_epoch(folder, state.epoch, net, state.backbone)
+            row = _judge(config, state, data, predictions, augmentation, processes)
         display.epoch(row)
         for caveat in (idle_caveat(net, state.history), attention_caveat(state.history)):
             if caveat is not None and processes.first:

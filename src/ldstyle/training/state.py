@@ -19,6 +19,7 @@ from ldstyle.nn import StyledNet
 from ldstyle.runs.attention_file import attention_state
 from ldstyle.runs.processes import Processes
 from ldstyle.seeding import Streams
+from ldstyle.training.algorithms.base import Algorithm
 from ldstyle.training.stopping import EarlyStopping
 from ldstyle.training.swad import Swad
 
@@ -35,6 +36,7 @@ class TrainingState:
         swad: Weight averaging, or ``None``.
         processes: The processes of the run.
         digests: Content of the data, by domain.
+        algorithm: What a step does beyond its style; ``None`` for nothing.
 
     Attributes:
         epoch: Epoch in progress, counted from 1.
@@ -58,7 +60,9 @@ class TrainingState:
         swad: Swad | None,
         processes: Processes,
         digests: dict[str, str],
+        algorithm: Algorithm | None = None,
     ) -> None:
+        self.algorithm = algorithm or Algorithm()
         self.net, self.optimizer, self.sampler, self.streams = net, optimizer, sampler, streams
         self.stopping, self.swad, self._processes, self._digests = stopping, swad, processes, digests
         self.epoch, self.step = 1, 0
@@ -126,6 +130,7 @@ class TrainingState:
             "streams": self.streams.state_dict(),
             "stopping": self.stopping.state_dict(),
             "swad": None if self.swad is None else self.swad.state_dict(),
+            "algorithm": dict(self.algorithm.state_dict()),
             "torch": self._processes.gather(random_state(self._processes.device)[None]),
         }
 
@@ -167,6 +172,7 @@ class TrainingState:
         if self.swad is not None:
             self.swad.load_state_dict(state["swad"])
             self.swad.segment = {name: value.to(self._processes.device) for name, value in self.swad.segment.items()}
+        self.algorithm.load_state_dict(state.get("algorithm", {}))  # older checkpoints lack it
         set_random_state(state["torch"][self._processes.rank], self._processes.device)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -11,27 +9,17 @@ from torch import Tensor, nn
 from ldstyle.config import LabelDecoupledConfig, LLAMConfig
 from ldstyle.data.loading.augmentation import Augmentation, Draws
 from ldstyle.data.loading.pool import Batch, Pool
-from ldstyle.functional import objective
+from ldstyle.functional import label_losses, objective
 from ldstyle.nn import StyledNet
 from ldstyle.nn.backbones.layout import logits_of
 from ldstyle.runs.processes import OnHost, Processes
+from ldstyle.training.algorithms.base import Algorithm
+from ldstyle.training.algorithms.losses import LabelLoss
+from ldstyle.training.truth import Truth
 from ldstyle.types import StyleContext, StyledOutput
 
 KNOWN = "#"
 """Ending of the scalar that counts the steps in which another is known."""
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What is known of a training batch, on the host.
-
-    Attributes:
-        context: Labels, domains and flips, for the style modules.
-        known: True where a label is annotated, (B, L) bool; ``None`` means everywhere.
-    """
-
-    context: StyleContext
-    known: Tensor | None
 
 
 class StyledLoss(nn.Module):
@@ -39,11 +27,14 @@ class StyledLoss(nn.Module):
 
     Args:
         net: Styled network, or a plain backbone.
+        algorithm: What the step does beyond its style; ``None`` for nothing.
+        label_loss: Loss of each label; ``None`` is the binary cross-entropy.
     """
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, algorithm: Algorithm | None = None, label_loss: LabelLoss | None = None) -> None:
         super().__init__()
         self.net = net
+        self.algorithm, self.label_loss = algorithm or Algorithm(), label_loss
         self.diversity_weight = self.grounding_weight = 0.0
         if isinstance(net, StyledNet) and isinstance(net.style, LabelDecoupledConfig):
             attention = net.style.attention
@@ -54,19 +45,36 @@ class StyledLoss(nn.Module):
     def forward(self, images: Tensor, truth: OnHost[Truth]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss (Eq. 13) and the scalars to log, for augmented images (B, 3, S, S)."""
         context, known = truth.value.context, truth.value.known
-        if isinstance(self.net, StyledNet):
-            output = self.net(images, context)
-        else:
-            logits = logits_of(self.net(images))
-            output = StyledOutput(logits, logits.new_zeros(()))
+        backbone = self.net.backbone if isinstance(self.net, StyledNet) else self.net
+        with self.algorithm.watch(backbone, images) as penalty_of:
+            if isinstance(self.net, StyledNet):
+                output = self.net(images, context)
+            else:
+                logits = logits_of(self.net(images))
+                output = StyledOutput(logits, logits.new_zeros(()))
         loss = objective(
             output,
             context.present,
             diversity_weight=self.diversity_weight,
             known=known,
             grounding_weight=self.grounding_weight,
+            classification=self._classification(output.logits, truth.value),
         )
-        return loss, {"loss": loss.detach(), **_scalars(output, learned=self.diversity_weight > 0)}
+        scalars = _scalars(output, learned=self.diversity_weight > 0)
+        penalty = penalty_of(context)
+        if penalty is not None:
+            loss = loss + penalty
+            scalars["penalty"] = penalty.detach()
+        return loss, {"loss": loss.detach(), **scalars}
+
+    def _classification(self, logits: Tensor, truth: Truth) -> Tensor | None:
+        """Return the classification loss, or ``None`` for the mean binary cross-entropy of plain labels."""
+        plain = self.label_loss is None and truth.labels is None and not self.algorithm.weighs_domains
+        if plain:
+            return None
+        labels = truth.context.present if truth.labels is None else truth.labels
+        loss = label_losses if self.label_loss is None else self.label_loss
+        return self.algorithm.average(loss(logits, labels), truth.known, truth.context)
 
 
 def _scalars(output: StyledOutput, *, learned: bool) -> dict[str, Tensor]:

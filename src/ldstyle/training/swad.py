@@ -139,7 +139,7 @@ class Swad:
         """Add the parameters after a training step to the running segment."""
         if self.ended:
             return
-        self.segment = _include(self.segment, dict(backbone.named_parameters()), self.steps)
+        self.segment = include_weights(self.segment, dict(backbone.named_parameters()), self.steps)
         self.steps += 1
 
     def close(self, loss: float) -> None:
@@ -189,7 +189,7 @@ class Swad:
     @torch.no_grad()
     def _take(self, segments: range) -> None:
         for segment in segments:
-            self.average = _include(self.average, self.pending.pop(segment), self.segments)
+            self.average = include_weights(self.average, self.pending.pop(segment), self.segments)
             self.segments += 1
         kept = self.valley.candidates()
         self.pending = {segment: weights for segment, weights in self.pending.items() if segment in kept}
@@ -231,8 +231,8 @@ def _reset(layers: Iterable[_BatchNorm]) -> None:
         layer.momentum = None  # a plain average instead of an exponential one
 
 
-def _include(average: Weights, weights: Mapping[str, Tensor], count: int) -> Weights:
-    """Return the mean of ``count`` sets of weights with one more; the average is updated in place."""
+def include_weights(average: Weights, weights: Mapping[str, Tensor], count: int) -> Weights:
+    """Return the mean of ``count`` sets of weights and one more; the average is updated in place."""
     if not count:
         return {name: value.detach().clone() for name, value in weights.items()}
     current = [weights[name].detach() for name in average]

@@ -41,6 +41,15 @@ def test_the_grid_has_one_cell_per_method_split_and_seed_seed_by_seed():
     assert [cell.seed for cell in cells] == [0] * 36 + [1] * 36
 
 
+def test_a_cell_without_algorithm_and_loss_is_that_of_earlier_plans():
+    erm, coral, focal = grid(["erm", "coral", "erm+focal"], splits=["s1"])
+    assert {"algorithm", "loss"}.isdisjoint(erm.settings)
+    assert coral.settings["algorithm"] == {"name": "coral", "weight": 1.0}
+    assert "loss" not in coral.settings
+    assert focal.slug == "smoke-erm+focal-s1-seed0"
+    assert config_from({**focal.settings, "out": "run"}).loss.gamma == 2.0
+
+
 def test_training_names_the_sources_only_and_the_oracle_the_target_only():
     erm, oracle = grid(["erm", "oracle"], splits=["s2"])
     assert erm.settings["data"]["sources"] == ["ucm", "dfc15"]

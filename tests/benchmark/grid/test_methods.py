@@ -2,9 +2,29 @@ from __future__ import annotations
 
 import pytest
 
-from ldstyle.benchmark.grid.methods import GROUPS, METHODS, PAPER_METHODS, Method, load_method, load_methods
+from ldstyle.benchmark.grid.methods import (
+    BASELINES,
+    GROUPS,
+    METHODS,
+    PAPER_METHODS,
+    Method,
+    load_method,
+    load_methods,
+    method_title,
+    plain_name,
+)
 from ldstyle.config import EFDMixConfig, GradCamConfig, LabelDecoupledConfig
-from ldstyle.runs.settings import config_from, methods
+from ldstyle.runs.algorithms import (
+    CoralConfig,
+    ErmPlusPlusConfig,
+    FactConfig,
+    FocalConfig,
+    GroupDroConfig,
+    MiroConfig,
+    MixupConfig,
+    SagmConfig,
+)
+from ldstyle.runs.settings import config_from, method_settings, methods
 
 RUN = {"data": {"root": "data", "sources": ["ucm", "aid"]}, "out": "out"}
 
@@ -47,6 +67,43 @@ def test_swad_is_added_to_any_method_and_keeps_its_own_settings():
     assert added.settings["swad"] == {}
     again = load_method("swad+swad")
     assert again.settings["swad"] == load_method("swad").settings["swad"]
+
+
+def test_algorithms_and_losses_are_added_to_any_method():
+    added = load_method("ld-efdmix+coral+focal+balanced+swad")
+    assert added.name == "ld-efdmix+coral+focal+balanced+swad"
+    assert added.title == method_title(added.name) == "LD-EFDMix + CORAL + focal loss + class balance + SWAD"
+    config = config_from({**added.settings, **RUN})
+    assert config.style == config_from({**load_method("ld-efdmix").settings, **RUN}).style
+    assert config.algorithm == CoralConfig()
+    assert config.loss == FocalConfig(class_balanced=True)
+    assert config.swad is not None
+    assert method_settings(added.name) == added.settings
+    assert plain_name(added.name) == "ld-efdmix"
+    assert method_title("erm++") == "ERM++"
+    assert method_title("efdmix+erm++") == "EFDMix + ERM++"
+    assert method_title("mine+swad") is None
+
+
+def test_each_baseline_has_its_publications_settings():
+    found = {name: config_from({**load_method(name).settings, **RUN}).algorithm for name in BASELINES}
+    defaults = (FactConfig(), MixupConfig(), CoralConfig(), MiroConfig(), GroupDroConfig(), SagmConfig())
+    assert tuple(found.values())[:6] == defaults
+    assert isinstance(found["erm++"], ErmPlusPlusConfig)
+    assert found["erm++"].head_ratio == pytest.approx(ErmPlusPlusConfig().head_ratio, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("coral+miro", r"one algorithm; got 'coral' and 'miro'\. Leave \+miro out"),
+        ("erm+focal+asymmetric", r"one loss; got 'focal' and 'asymmetric'"),
+        ("erm+swad+coral", r"\+swad must stand last in a method's name; got 'erm\+swad\+coral'"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_method(name)
 
 
 def test_one_file_is_a_method(tmp_path):

@@ -497,3 +497,39 @@ def test_a_repository_copy_without_folders_gives_the_same_tables(tmp_path: Path,
         for folder in (small.folder, copy)
     ]
     assert texts_of[0] == texts_of[1]
+
+
+def test_calibration_is_shown_as_predicted_and_scaled(make_grid):
+    grid = make_grid(domains=("harbour", "meadow"))
+    grid.plan(["erm", "erm+focal"], ["s1"], [0, 1])
+    for seed in range(2):
+        errors = {"before": {"building": 0.1 + 0.1 * seed, "tree": 0.2, "ship": None}}
+        errors["after"] = dict.fromkeys(("building", "tree"), 0.05) | {"ship": None}
+        judged = {"temperature": 1.5 + seed, "test": errors, "all": errors}
+        grid.done("erm", "s1", seed, edits={"calibration": judged})
+        grid.done("erm+focal", "s1", seed)
+    table = by_slug(make_tables(grid.read()))["calibration"]
+    columns = ("target", "probabilities", "temperature", "mean", "building", "tree", "ship")
+    assert table.columns == ("method (2 seeds)", *columns)
+    shown = [[value.text for value in values] for values in table.rows]
+    assert shown[0][:6] == ["ERM", "harbour", "as predicted", "–", "17.5 ± 3.5", "15.0"]
+    assert shown[1][:6] == ["ERM", "harbour", "scaled", "2.00 ± 0.71", "5.0 ± 0.0", "5.0"]
+    assert [values[6:] for values in shown] == [["20.0", "–"], ["5.0", "–"]]
+    assert len(shown) == 2
+
+
+def test_records_of_earlier_versions_have_no_calibration(small):
+    item = by_slug(make_tables(small.read()))["calibration"]
+    assert isinstance(item, Absent)
+    assert item.optional
+
+
+def test_methods_with_something_added_stand_with_their_kind(make_grid):
+    grid = make_grid()
+    names = ["ld-efdmix+coral", "erm+balanced", "coral", "erm", "efdmix+coral+swad", "ld-efdmix"]
+    grid.fill(names, splits=["s1"])
+    table = by_slug(make_tables(grid.read()))["split-s1-all"]
+    assert isinstance(table, Table)
+    assert [values[0].text for values in table.rows] == [
+        *("ERM", "CORAL", "ERM + class balance", "EFDMix + CORAL + SWAD", "LD-EFDMix", "LD-EFDMix + CORAL")
+    ]

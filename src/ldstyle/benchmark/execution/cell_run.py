@@ -171,6 +171,7 @@ def _record(
         "localization": report["localization"],
         "attention": report["attention"],
         "attention_parts": _attention_parts(run, report),
+        "calibration": report["calibration"],
         "epochs": report["epochs"],
         "config": run.config,
         "place": asdict(place),

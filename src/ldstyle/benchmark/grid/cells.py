@@ -161,8 +161,12 @@ def _with_sources(settings: Settings, split: Split, *, seed: int, oracle: bool) 
 
 
 def _lasting(settings: Settings) -> Settings:
-    """Leave out where a run is written and how it is shown: each machine may do that its own way."""
-    kept = {key: value for key, value in settings.items() if key not in RUNTIME}
+    """Leave out where a run is written and how it is shown: each machine may do that its own way.
+
+    An algorithm or loss that a run does not have is left out too, as in plans of earlier versions.
+    """
+    unused = {key for key in ("algorithm", "loss") if settings[key] is None}
+    kept = {key: value for key, value in settings.items() if key not in RUNTIME | unused}
     kept |= {"keep_epochs": True} if settings["keep_epochs"] else {}
     return {**kept, "data": {key: value for key, value in kept["data"].items() if f"data.{key}" not in RUNTIME}}
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ldstyle.data.domains.vocabulary import did_you_mean
-from ldstyle.runs.settings import Settings, complete, method_settings, read_settings
+from ldstyle.runs.settings import (
+    ENDINGS,
+    Settings,
+    complete,
+    method_settings,
+    read_settings,
+    split_ending,
+    with_ending,
+)
 
 TITLES = {
     "erm": "ERM",
@@ -37,6 +45,13 @@ TITLES = {
     "ld-mixstyle-gc-paper": "LD-MixStyle-GC (bare)",
     "ld-efdmix-gc-paper": "LD-EFDMix-GC (bare)",
     "ld-csu-gc-paper": "LD-CSU-GC (bare)",
+    "fact": "FACT",
+    "mixup": "Mixup",
+    "coral": "CORAL",
+    "miro": "MIRO",
+    "groupdro": "GroupDRO",
+    "sagm": "SAGM",
+    "erm++": "ERM++",
 }
 METHODS = tuple(TITLES)
 """All built-in methods: the paper's rows in its order, then what goes beyond them."""
@@ -45,10 +60,14 @@ PAPER_METHODS = METHODS[: METHODS.index("oracle") + 1]
 WITH_SWAD = "+swad"
 """Ending that adds dense weight averaging to any method, e.g. ``ld-efdmix+swad``."""
 
+BASELINES = METHODS[METHODS.index("fact") :]
+"""Algorithms of other publications, which may be added to any method as well: ``ld-efdmix+coral``."""
+
 _LABEL_DECOUPLED = tuple(name for name in PAPER_METHODS if name.startswith("ld-"))
 GROUPS = {
     "all": PAPER_METHODS,
     "ld": _LABEL_DECOUPLED,
+    "baselines": BASELINES,
     "beyond": ("csu-published", "dsu", *(name + WITH_SWAD for name in _LABEL_DECOUPLED)),
 }
 """Names that stand for several methods."""
@@ -87,18 +106,20 @@ class Method:
 def load_method(name_or_path: str) -> Method:
     """Return a built-in method by name, or a method of the user's own by its YAML file.
 
-    ``+swad`` after either adds dense weight averaging. A file holds settings of a run, at least ``style``, and may have
-    a ``title``; its ``method``, or else the file's name, is the method's name.
+    ``+NAME`` after either adds an algorithm, a loss or dense weight averaging
+    (:data:`ldstyle.runs.settings.ENDINGS`). A file holds settings of a run, at least ``style``, and may have a
+    ``title``; its ``method``, or else the file's name, is the method's name.
 
     Raises:
         ValueError: There is no such method, or the file holds what is not a method's to say.
         FileNotFoundError: There is no such file.
     """
-    if name_or_path.endswith(WITH_SWAD):
-        plain = load_method(name_or_path.removesuffix(WITH_SWAD))
-        swad = plain.settings.get("swad") or {}
-        settings = {**plain.settings, "method": plain.name + WITH_SWAD, "swad": {} if swad is True else swad}
-        return replace(plain, name=plain.name + WITH_SWAD, title=f"{plain.title} + SWAD", settings=settings)
+    base, ending = split_ending(name_or_path)
+    if ending is not None:
+        plain = load_method(base)
+        name = f"{plain.name}+{ending}"
+        settings = {**with_ending(plain.settings, ending), "method": name}
+        return replace(plain, name=name, title=f"{plain.title} + {ENDINGS[ending]}", settings=settings)
     if Path(name_or_path).suffix in (".yaml", ".yml"):
         return _own_method(Path(name_or_path))
     if name_or_path not in TITLES:
@@ -109,6 +130,28 @@ def load_method(name_or_path: str) -> Method:
     oracle = name_or_path == "oracle"
     settings = {**method_settings("erm" if oracle else name_or_path), "method": name_or_path}
     return Method(name_or_path, TITLES[name_or_path], settings, oracle)
+
+
+def plain_name(name: str) -> str:
+    """Return a method's name without what was added to it: ``ld-efdmix`` of ``ld-efdmix+coral+swad``."""
+    try:
+        base, ending = split_ending(name)
+    except ValueError:  # no name that load_method takes, but a record may hold any
+        return name
+    return name if ending is None else plain_name(base)
+
+
+def method_title(name: str) -> str | None:
+    """Return a method's name in tables; ``None`` for one that is not built in."""
+    plain = plain_name(name)
+    if plain not in TITLES:
+        return None
+    added = name.removeprefix(plain)
+    title = TITLES[plain]
+    while added:
+        ending = next(ending for ending in ENDINGS if added == f"+{ending}" or added.startswith(f"+{ending}+"))
+        title, added = f"{title} + {ENDINGS[ending]}", added.removeprefix(f"+{ending}")
+    return title
 
 
 def load_methods(names: Iterable[str]) -> tuple[Method, ...]:

@@ -16,6 +16,19 @@ from ldstyle.config import (
     MixStyleConfig,
     StyleConfig,
 )
+from ldstyle.runs.algorithms import (
+    AlgorithmConfig,
+    AsymmetricConfig,
+    CoralConfig,
+    ErmPlusPlusConfig,
+    FactConfig,
+    FocalConfig,
+    GroupDroConfig,
+    LossConfig,
+    MiroConfig,
+    MixupConfig,
+    SagmConfig,
+)
 
 if TYPE_CHECKING:
     import optuna
@@ -69,7 +82,7 @@ class Subsets:
 
 
 Range: TypeAlias = Uniform | LogUniform | Integers | Choice | Subsets
-Applies: TypeAlias = Callable[[StyleConfig | None], bool]
+Applies: TypeAlias = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ class Parameter:
         setting: Dotted name of the setting.
         symbol: What the paper calls it.
         range: Where it is searched.
-        applies: Whether it is a parameter of the method with a style config; ``None`` stands for plain training.
+        applies: Whether a method has it, given its style, algorithm or loss; ``None`` stands for plain training.
         shared: Whether it is searched once, for all methods, with plain training.
     """
 
@@ -139,19 +152,55 @@ TABLE_2 = (
     Parameter("style.attention.refresh_every", "R", Integers(1, 15), _swept),
 )
 
+
+def _is(kind: type) -> Applies:
+    return lambda config: isinstance(config, kind)
+
+
+ALGORITHMS = (
+    Parameter("algorithm.strength", "η (FACT)", Uniform(0.2, 1.0), _is(FactConfig)),
+    Parameter("algorithm.gate_prob", "p (FACT)", Uniform(0.2, 0.8), _is(FactConfig)),
+    Parameter("algorithm.alpha", "α (mixup)", LogUniform(0.05, 1.0), _is(MixupConfig)),
+    Parameter("algorithm.weight", "γ (CORAL)", LogUniform(0.1, 10.0), _is(CoralConfig)),
+    Parameter("algorithm.weight", "λ (MIRO)", LogUniform(0.001, 1.0), _is(MiroConfig)),
+    Parameter("algorithm.step_size", "η (GroupDRO)", LogUniform(0.001, 0.1), _is(GroupDroConfig)),
+    Parameter("algorithm.radius", "ρ (SAGM)", LogUniform(0.01, 0.2), _is(SagmConfig)),
+    Parameter("algorithm.alpha", "α (SAGM)", LogUniform(0.0001, 0.01), _is(SagmConfig)),
+    Parameter("algorithm.head_ratio", "head first (ERM++)", Uniform(0.0, 0.2), _is(ErmPlusPlusConfig)),
+    Parameter("algorithm.average_ratio", "mean after (ERM++)", Uniform(0.0, 0.5), _is(ErmPlusPlusConfig)),
+)
+"""What is searched of the baselines that the paper lacks; the ranges of DomainBed where it has them."""
+
+LOSSES = (
+    Parameter("loss.gamma", "γ (focal)", Uniform(0.5, 5.0), _is(FocalConfig)),
+    Parameter("loss.alpha", "α (focal)", Uniform(0.1, 0.9), _is(FocalConfig)),
+    Parameter("loss.gamma_negative", "γ₋ (asymmetric)", Uniform(1.0, 6.0), _is(AsymmetricConfig)),
+    Parameter("loss.margin", "m (asymmetric)", Uniform(0.0, 0.2), _is(AsymmetricConfig)),
+)
+"""What is searched of the losses."""
+
 SHARED_SPACE = tuple(parameter for parameter in TABLE_2 if parameter.shared)
 """The optimizer's parameters, searched once and reused by all methods."""
 
 
-def method_space(style: StyleConfig | None, *, epochs: int | None = None) -> tuple[Parameter, ...]:
-    """Return the parameters of Table 2 that a method has beyond the shared ones; plain training has none.
+def method_space(
+    style: StyleConfig | None,
+    *,
+    algorithm: AlgorithmConfig | None = None,
+    loss: LossConfig | None = None,
+    epochs: int | None = None,
+) -> tuple[Parameter, ...]:
+    """Return the parameters that a method has beyond the shared ones; plain training has none.
 
     Args:
-        style: The method's style config.
+        style: The method's style config; Table 2 has its parameters.
+        algorithm: The method's algorithm.
+        loss: The method's loss.
         epochs: Epochs of a run. A warm-up is shorter than they are: otherwise no label's style would ever be mixed.
     """
-    found = (parameter for parameter in TABLE_2 if not parameter.shared and parameter.applies(style))
-    return tuple(_within(parameter, epochs) for parameter in found)
+    own = [parameter for parameter in TABLE_2 if not parameter.shared and parameter.applies(style)]
+    added = [*filter(lambda p: p.applies(algorithm), ALGORITHMS), *filter(lambda p: p.applies(loss), LOSSES)]
+    return tuple(_within(parameter, epochs) for parameter in (*own, *added))
 
 
 def _within(parameter: Parameter, epochs: int | None) -> Parameter:

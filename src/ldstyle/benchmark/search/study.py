@@ -113,7 +113,7 @@ def method_phase(config: SearchConfig, optimizer: Settings) -> Phase | None:
     """Return the study of the method's own parameters, given the optimizer's; ``None`` if it has none."""
     settings = _settings(config, config.method, optimizer)
     run = config_from(merge(settings, {"data": {"sources": list(config.sources)}, "out": "."}))
-    space = method_space(run.style, epochs=run.optimizer.epochs)
+    space = method_space(run.style, algorithm=run.algorithm, loss=run.loss, epochs=run.optimizer.epochs)
     return Phase(config.method.name, space, settings, config.trials) if space else None
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ldstyle.benchmark.grid.methods import TITLES
+from ldstyle.benchmark.grid.methods import method_title
 from ldstyle.benchmark.results.comparison import Results
 from ldstyle.benchmark.results.reading import DamagedFileError, left_out, read_json_lines, reading
 from ldstyle.benchmark.results.records import CellResult
@@ -54,7 +54,7 @@ class Runs:
         """The cells of methods, without ablations and sweeps, in the order of methods, splits and seeds."""
         cells = [
             # Ablations call the full method otherwise, and whichever ran first has named its record.
-            replace(cell, title=TITLES.get(cell.method, cell.title))
+            replace(cell, title=method_title(cell.method) or cell.title)
             for cell in self.results
             if is_main(cell.method)
         ]

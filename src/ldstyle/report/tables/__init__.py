@@ -6,7 +6,7 @@ Everything takes cells of one set: one results folder, one preset (see
 
 :func:`make_tables`
     What follows from the scores: per split and part of the target, labels beside the paper's, summary, paired
-    differences to ERM and to the global twins, gap to the oracle, localization, cost.
+    differences to ERM and to the global twins, gap to the oracle, localization, calibration, cost.
 :func:`ablation_tables`
     Table 8, for each split with ablations.
 :func:`dataset_table`
@@ -31,6 +31,7 @@ from ldstyle.benchmark.results.records import CellResult
 from ldstyle.report.model import Absent, Item
 from ldstyle.report.tables.ablation import ablation_tables
 from ldstyle.report.tables.attention import attention_parts_table
+from ldstyle.report.tables.calibration import calibration_table
 from ldstyle.report.tables.cells import PARTS, CellSet
 from ldstyle.report.tables.complexity import complexity_table
 from ldstyle.report.tables.dataset import dataset_table
@@ -68,7 +69,7 @@ def make_tables(results: Sequence[CellResult]) -> list[Item]:
         makers[f"differences-{part}"] = partial(baseline_table, cells, part=part)
         makers[f"twins-{part}"] = partial(twin_table, cells, part=part)
     others = {"oracle-gap": oracle_table, "attention-parts": attention_parts_table, "localization": localization_table}
-    others["learned-attention"] = attention_table
+    others |= {"learned-attention": attention_table, "calibration": calibration_table}
     makers |= {slug: partial(make, cells) for slug, make in others.items()}
     makers |= {"development": partial(development_table, cells), "cost": partial(cost_table, cells)}
     return [item for slug, make in makers.items() for item in attempt(slug, make)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from ldstyle.benchmark.grid.methods import TITLES, WITH_SWAD
+from ldstyle.benchmark.grid.methods import method_title
 from ldstyle.benchmark.paper import TABLES_BY_TARGET
 from ldstyle.benchmark.results.comparison import Entry, Results, best
 from ldstyle.benchmark.results.records import CellResult
@@ -128,10 +128,8 @@ def competing(entries: dict[str, Entry]) -> tuple[str, ...]:
 
 
 def _title(method: str, cells: Sequence[CellResult]) -> str:
-    plain = method.removesuffix(WITH_SWAD)
-    if plain in TITLES:
-        return TITLES[plain] + (" + SWAD" if method != plain else "")
-    return min(cell.title for cell in cells if cell.method == method)
+    title = method_title(method)
+    return title if title is not None else min(cell.title for cell in cells if cell.method == method)
 
 
 def _place(cell: CellResult) -> tuple[list[tuple[int, str]], tuple[int, int, str], int]:

@@ -127,11 +127,11 @@ def _parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the parameters of Table 2 that a run has."""
     flat = dict(flatten(settings))
     try:
-        style = config_from(merge(dict(settings), {"out": "run"})).style
+        config = config_from(merge(dict(settings), {"out": "run"}))
     except ValueError:
         # Settings of another version of this package: what stands in them under the name of a parameter is shown.
         return {p.setting: flat[p.setting] for p in TABLE_2 if p.setting in flat}
-    return {p.setting: flat[p.setting] for p in TABLE_2 if p.setting in flat and p.applies(style)}
+    return {p.setting: flat[p.setting] for p in TABLE_2 if p.setting in flat and p.applies(config.style)}
 
 
 def _settings_of(run: CellResult) -> Mapping[str, Any]:

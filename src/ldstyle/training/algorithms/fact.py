@@ -1,0 +1,51 @@
+"""FACT: Fourier amplitudes of images mixed between domains (Xu et al., CVPR 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.functional import match_partners, mix_amplitudes
+from ldstyle.nn.draws import Rows
+from ldstyle.runs.algorithms import FactConfig
+from ldstyle.runs.processes import OnHost, Processes
+from ldstyle.seeding import Streams
+from ldstyle.training.algorithms.base import Algorithm
+from ldstyle.training.truth import Truth
+from ldstyle.types import StyleContext
+
+
+class Fact(Algorithm):
+    """Mixes the amplitudes of images with those of another domain's; labels stay as they are.
+
+    Args:
+        config: Settings.
+        augmentation: How images were normalised: amplitudes are mixed on the scale of the pixels.
+        processes: The processes of the run.
+    """
+
+    def __init__(self, config: FactConfig, augmentation: Augmentation, processes: Processes) -> None:
+        super().__init__()
+        self.config, self._processes = config, processes
+        self._mean, self._std = (
+            torch.tensor(values, device=processes.device)[:, None, None]
+            for values in (augmentation.mean, augmentation.std)
+        )
+
+    def mix(self, images: Tensor, truth: OnHost[Truth], streams: Streams) -> tuple[Tensor, OnHost[Truth]]:
+        """Mix amplitudes; an image that is not mixed keeps its values, bit for bit."""
+        generator, rows = streams["fact"], Rows(len(images), self._processes.rank, self._processes.world)
+        priority, share, gate = (rows.take(generator.random) for _ in range(3))
+        partner = foreign_partners(truth.value.context, priority)
+        lam = torch.where(gate < self.config.gate_prob, 1 - self.config.strength * share, 1.0)
+        pixels = images * self._std + self._mean  # in [0, 1]
+        mixed = (mix_amplitudes(pixels, partner, lam).clamp(0, 1) - self._mean) / self._std
+        kept = (lam == 1) | (partner == torch.arange(len(images)))
+        return torch.where(kept.to(images.device)[:, None, None, None], images, mixed), truth
+
+
+def foreign_partners(context: StyleContext, priority: Tensor) -> Tensor:
+    """Pair each sample with one of another domain, whatever its labels, (B,) on the host."""
+    original = None if context.original is None else context.original.cpu()
+    return match_partners(torch.ones_like(context.present.cpu()), context.domain.cpu(), priority, original=original)

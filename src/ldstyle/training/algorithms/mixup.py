@@ -1,0 +1,40 @@
+"""Mixup: images and their labels mixed (Zhang et al., ICLR 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from ldstyle.functional import mix_samples
+from ldstyle.nn.draws import Rows
+from ldstyle.runs.algorithms import MixupConfig
+from ldstyle.runs.processes import OnHost, Processes
+from ldstyle.seeding import Streams
+from ldstyle.training.algorithms.base import Algorithm
+from ldstyle.training.algorithms.fact import foreign_partners
+from ldstyle.training.truth import Truth
+
+
+class Mixup(Algorithm):
+    """Mixes images and labels by a coefficient per image; a mixed label is known where both are.
+
+    Args:
+        config: Settings.
+        processes: The processes of the run.
+    """
+
+    def __init__(self, config: MixupConfig, processes: Processes) -> None:
+        super().__init__()
+        self.config, self._processes = config, processes
+
+    def mix(self, images: Tensor, truth: OnHost[Truth], streams: Streams) -> tuple[Tensor, OnHost[Truth]]:
+        """Mix images and labels with those of a partner."""
+        generator, rows = streams["mixup"], Rows(len(images), self._processes.rank, self._processes.world)
+        alpha, told = self.config.alpha, truth.value
+        priority, lam = rows.take(generator.random), rows.take(lambda shape: generator.beta(alpha, alpha, shape))
+        crossdomain = self.config.pairing == "crossdomain"
+        partner = foreign_partners(told.context, priority) if crossdomain else priority.argsort()
+        labels = mix_samples(told.context.present.to(lam), partner, lam)
+        known = None if told.known is None else told.known & told.known[partner]
+        return mix_samples(images, partner, lam), OnHost(replace(told, labels=labels, known=known))

@@ -1,0 +1,332 @@
+"""Each algorithm by itself: what it does to a batch, a loss, a gradient or the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ldstyle import functional as LF
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.nn import analyse_head
+from ldstyle.nn.backbones.insertion import resolve_points
+from ldstyle.runs.algorithms import (
+    AsymmetricConfig,
+    CoralConfig,
+    CrossEntropyConfig,
+    ErmPlusPlusConfig,
+    FactConfig,
+    FocalConfig,
+    GroupDroConfig,
+    LossConfig,
+    MiroConfig,
+    MixupConfig,
+    SagmConfig,
+)
+from ldstyle.runs.backbone import create_network
+from ldstyle.runs.processes import OnHost
+from ldstyle.seeding import Streams
+from ldstyle.training.algorithms.base import Algorithm
+from ldstyle.training.algorithms.build import build_loss
+from ldstyle.training.algorithms.coral import Coral
+from ldstyle.training.algorithms.erm_plus_plus import ErmPlusPlus
+from ldstyle.training.algorithms.fact import Fact
+from ldstyle.training.algorithms.groupdro import GroupDro
+from ldstyle.training.algorithms.miro import Miro
+from ldstyle.training.algorithms.mixup import Mixup
+from ldstyle.training.algorithms.sagm import Sagm
+from ldstyle.training.step import StyledLoss
+from ldstyle.training.truth import Truth
+from ldstyle.types import StyleContext
+
+AUGMENTATION = Augmentation(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+FABRIC: Any = SimpleNamespace(backward=lambda loss: loss.backward())
+
+
+def processes(rank: int = 0, world: int = 1, gather: Callable[[Tensor], Tensor] = lambda value: value) -> Any:
+    return SimpleNamespace(rank=rank, world=world, gather=gather, device=torch.device("cpu"))
+
+
+def batch(count: int = 6, *, seed: int = 0, known: bool = False) -> tuple[Tensor, Truth]:
+    """Normalised images of pixels in [0, 1], two domains, three labels."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.rand(count, 3, 48, 48, generator=generator)
+    images = (pixels - torch.tensor(AUGMENTATION.mean)[:, None, None]) / torch.tensor(AUGMENTATION.std)[:, None, None]
+    present = torch.rand(count, 3, generator=generator) < 0.5
+    context = StyleContext(present, torch.arange(count) % 2, torch.arange(count), None, epoch=1)
+    return images, Truth(context, torch.rand(count, 3, generator=generator) < 0.7 if known else None)
+
+
+def backbone(name: str = "test_resnet") -> nn.Module:
+    return create_network(name, num_labels=3, seed=1)
+
+
+def test_fact_mixes_amplitudes_of_pixels_and_leaves_the_rest_alone() -> None:
+    images, truth = batch()
+    mixed, told = Fact(FactConfig(), AUGMENTATION, processes()).mix(images, OnHost(truth), Streams(3))
+    changed = (mixed != images).flatten(1).any(dim=1)
+    assert 0 < changed.sum() < len(images), "the seed should open some gates and shut others"
+    assert told.value is truth
+    pixels = mixed * torch.tensor(AUGMENTATION.std)[:, None, None] + torch.tensor(AUGMENTATION.mean)[:, None, None]
+    assert -1e-5 < pixels.min() < pixels.max() < 1 + 1e-5
+
+    generator = Streams(3)["fact"]
+    priority, share, gate = (torch.from_numpy(generator.random(6).astype(np.float32)) for _ in range(3))
+    partner = LF.match_partners(torch.ones(6, 1) > 0, truth.context.domain, priority)
+    assert (truth.context.domain[partner] != truth.context.domain).all()
+    plain = batch()[0] * torch.tensor(AUGMENTATION.std)[:, None, None] + torch.tensor(AUGMENTATION.mean)[:, None, None]
+    wanted = LF.mix_amplitudes(plain, partner, torch.where(gate < 0.5, 1 - share, 1.0)).clamp(0, 1)
+    torch.testing.assert_close(pixels, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("config", [FactConfig(gate_prob=0.0), FactConfig(strength=0.0)])
+def test_fact_without_strength_is_the_identity(config: FactConfig) -> None:
+    images, truth = batch()
+    assert torch.equal(Fact(config, AUGMENTATION, processes()).mix(images, OnHost(truth), Streams(3))[0], images)
+
+
+def test_two_processes_make_the_draws_of_one() -> None:
+    """The second process keeps the second half of the coefficients; partners are found within a part."""
+    images, truth = batch(4)
+    part = processes(rank=1, world=2)
+    labels = Mixup(MixupConfig(), part).mix(images, OnHost(truth), Streams(0))[1].value.labels
+    generator = Streams(0)["mixup"]
+    priority, lam = generator.random(8), generator.beta(0.2, 0.2, 8)
+    order = torch.from_numpy(priority[4:].astype(np.float32))
+    partner = LF.match_partners(torch.ones(4, 1) > 0, truth.context.domain, order)
+    wanted = LF.mix_samples(truth.context.present.float(), partner, torch.from_numpy(lam[4:].astype(np.float32)))
+    assert labels is not None
+    torch.testing.assert_close(labels, wanted)
+
+
+@pytest.mark.parametrize("pairing", ["crossdomain", "random"])
+def test_mixup_mixes_labels_as_images_and_knows_what_both_know(pairing: Any) -> None:
+    images, truth = batch(known=True)
+    mixed, told = Mixup(MixupConfig(pairing=pairing), processes()).mix(images, OnHost(truth), Streams(1))
+    labels, known, own = told.value.labels, told.value.known, truth.known
+    assert labels is not None
+    assert known is not None
+    assert own is not None
+    assert ((labels >= 0) & (labels <= 1)).all()
+    for row in range(len(images)):
+        matches = []
+        for other in range(len(images)):
+            step = (mixed[row] - images[row]).double()
+            whole = (images[other] - images[row]).double()
+            rest = (step * whole).sum() / whole.square().sum().clamp(min=1e-9)
+            if torch.allclose(step, rest * whole, atol=1e-4):
+                matches.append((other, rest))
+        (other, rest), *_ = [match for match in matches if match[0] != row] or matches
+        present = truth.context.present.double()
+        torch.testing.assert_close(
+            labels[row].double(), present[row] + rest * (present[other] - present[row]), atol=1e-4, rtol=1e-4
+        )
+        if rest > 1e-3:
+            assert torch.equal(known[row], own[row] & own[other])
+            assert pairing == "random" or truth.context.domain[other] != truth.context.domain[row]
+
+
+def test_unknown_labels_take_no_part_in_any_loss() -> None:
+    images, truth = batch(known=True)
+    known = truth.known
+    assert known is not None
+    flipped = StyleContext(truth.context.present ^ ~known, truth.context.domain, truth.context.index, None, epoch=1)
+    net = backbone().eval()
+    losses = {}
+    for name, config in (("bce", CrossEntropyConfig(True)), ("focal", FocalConfig()), ("asl", AsymmetricConfig())):
+        pool: Any = SimpleNamespace(labels=np.array([[1, 0, 1], [0, 0, 1], [0, 1, 0]]), vocabulary=("a", "b", "c"))
+        model = StyledLoss(net, None, build_loss(config, pool))
+        first, second = (model(images, OnHost(Truth(context, known)))[0] for context in (truth.context, flipped))
+        assert first == second
+        losses[name] = first.item()
+        changed = model(images, OnHost(Truth(flipped, None)))[0]
+        assert changed != first
+    assert len(set(losses.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "weights"),
+    [
+        (CrossEntropyConfig(class_balanced=True), [2.0, 0.5, 1.0, 1.0]),
+        (CrossEntropyConfig(), [1.0, 1.0, 1.0, 1.0]),
+        (FocalConfig(alpha=0.25, class_balanced=True), [0.5, 0.125, 0.25, 0.25]),
+    ],
+)
+def test_class_balance_is_absent_by_present_of_the_known_labels(config: LossConfig, weights: list[float]) -> None:
+    labels = np.array([[1, 1, -1, 0], [0, 1, -1, 0], [0, 0, -1, 0]])  # the last label is never present
+    pool: Any = SimpleNamespace(labels=labels, vocabulary=("a", "b", "c", "d"))
+    loss = build_loss(config, pool)
+    assert loss is not None
+    assert loss.positive_weight.tolist() == pytest.approx(weights)
+
+
+def test_coral_adds_the_distance_of_what_the_classifier_reads() -> None:
+    images, truth = batch()
+    net = backbone().eval()
+    algorithm = Coral(CoralConfig(weight=3.0), analyse_head(net, image_size=(48, 48)))
+    loss, scalars = StyledLoss(net, algorithm)(images, OnHost(truth))
+    pooled = net.forward_head(net.forward_features(images), pre_logits=True)  # type: ignore[operator]
+    wanted = 3 * LF.covariance_distance(pooled, truth.context.domain)
+    torch.testing.assert_close(scalars["penalty"], wanted.detach())
+    plain = StyledLoss(net)(images, OnHost(truth))[0]
+    torch.testing.assert_close(loss, plain + wanted)
+
+
+def test_miro_measures_the_distance_to_the_weights_it_was_built_with() -> None:
+    images, truth = batch()
+    net = backbone().eval()
+    points = resolve_points(net, (1, 2, 3, 4), image_size=(48, 48))
+    algorithm = Miro(MiroConfig(weight=0.5), net, points, torch.device("cpu"))
+    model = StyledLoss(net, algorithm).eval()
+    at_start = model(images, OnHost(truth))[1]["penalty"]
+    assert at_start.item() == pytest.approx(0.5 * 4 * np.log(0.1) / 2, rel=1e-4)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(1.1)
+    loss, scalars = model(images, OnHost(truth))
+    assert scalars["penalty"] > at_start
+    loss.backward()
+    assert all(raw.grad is not None and raw.grad.abs().min() > 0 for raw in algorithm.raw_variances)
+    assert set(algorithm.state_dict()) == {f"raw_variances.{number}" for number in range(4)}
+    assert sum(p.numel() for p in algorithm.parameters()) == sum(point.channels for point in points)
+
+
+def test_group_dro_weighs_domains_by_their_losses() -> None:
+    _, truth = batch(5, known=True)
+    assert truth.known is not None
+    losses = torch.rand(5, 3, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    algorithm = GroupDro(GroupDroConfig(step_size=2.0), 3, processes())  # the third domain is not in the batch
+    got = algorithm.average(losses, truth.known, truth.context)
+    means = []
+    for number in range(2):
+        entries = [
+            losses[i, k].item() for i in range(5) for k in range(3) if i % 2 == number and bool(truth.known[i, k])
+        ]
+        means.append(sum(entries) / len(entries))
+    grown = np.array([np.exp(2 * means[0]), np.exp(2 * means[1]), 1.0]) / 3
+    weights = grown / grown.sum()
+    np.testing.assert_allclose(algorithm.domain_weights.numpy(), weights, rtol=1e-5)
+    assert got.item() == pytest.approx(weights[0] * means[0] + weights[1] * means[1], rel=1e-5)
+    copy = GroupDro(GroupDroConfig(), 3, processes())
+    copy.load_state_dict(algorithm.state_dict())
+    assert torch.equal(copy.domain_weights, algorithm.domain_weights)
+
+
+def test_group_dro_of_two_processes_has_the_loss_and_gradient_of_one() -> None:
+    _, truth = batch(8)
+    losses = torch.rand(8, 3, generator=torch.Generator().manual_seed(4), requires_grad=True)
+    alone = GroupDro(GroupDroConfig(step_size=1.0), 2, processes())
+    whole = alone.average(losses, None, truth.context)
+    (slopes,) = torch.autograd.grad(whole, losses)
+    parts, domains = losses.detach().split([3, 5]), truth.context.domain.split([3, 5])
+    sums = [_sums(part, domain) for part, domain in zip(parts, domains, strict=True)]
+    values, gradients = [], []
+    for part, domain in zip(parts, domains, strict=True):
+        gathered = iter([torch.stack([one[kind] for one in sums]) for kind in range(2)])
+        shard = GroupDro(GroupDroConfig(step_size=1.0), 2, processes(world=2, gather=lambda _, g=gathered: next(g)))
+        leaf = part.clone().requires_grad_()
+        context = StyleContext(torch.ones(len(part), 3) > 0, domain, None, None, epoch=1)
+        value = shard.average(leaf, None, context)
+        values.append(value)
+        gradients.append(torch.autograd.grad(value, leaf)[0])
+        torch.testing.assert_close(shard.domain_weights, alone.domain_weights)
+    torch.testing.assert_close(torch.stack(values).mean(), whole)
+    torch.testing.assert_close(torch.cat(gradients) / 2, slopes)
+
+
+def _sums(losses: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:
+    sums = torch.stack([losses[domain == number].sum() for number in range(2)])
+    return sums, torch.tensor([3.0 * int((domain == number).sum()) for number in range(2)])
+
+
+class Quartic(nn.Module):
+    """A loss whose gradient changes from place to place, with BatchNorm to leave traces in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64))
+        self.unused = nn.Parameter(torch.ones(2))
+        self.norm = nn.BatchNorm1d(3, dtype=torch.float64)
+
+    def forward(self, images: Tensor, _truth: object) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = (self.norm(images) * self.weight).pow(4).sum()
+        return loss, {"loss": loss.detach()}
+
+
+def test_sagm_averages_the_gradients_of_both_passes_and_leaves_no_trace() -> None:
+    images = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    net, once = Quartic(), Quartic()
+    weights = [parameter.detach().clone() for parameter in net.parameters()]
+    config = SagmConfig(radius=0.3, alpha=0.01)
+    scalars = Sagm(config, net).backward(FABRIC, net, images, OnHost(batch()[1]), done=0.0)
+    once(images, None)[0].backward()
+    used = [(name, p) for name, p in once.named_parameters() if p.grad is not None]
+    first = [p.grad.clone() for _, p in used if p.grad is not None]
+    norm = torch.cat([gradient.flatten() for gradient in first]).norm()
+    moved = Quartic()
+    with torch.no_grad():
+        for (name, _), gradient in zip(used, first, strict=True):
+            moved.get_parameter(name).add_((0.3 / norm - 0.01) * gradient)
+    moved(images, None)[0].backward()
+    for (name, _), gradient in zip(used, first, strict=True):
+        wanted = (gradient + moved.get_parameter(name).grad) / 2  # type: ignore[operator]
+        torch.testing.assert_close(net.get_parameter(name).grad, wanted, rtol=1e-9, atol=1e-9)
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), weights, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(net.buffers(), once.buffers(), strict=True))
+    assert net.unused.grad is None
+    assert scalars["loss"] == once(images, None)[0]
+
+
+def test_erm_plus_plus_trains_the_head_first_and_predicts_with_the_mean() -> None:
+    net = backbone()
+    algorithm = ErmPlusPlus(ErmPlusPlusConfig(head_ratio=0.5, average_ratio=0.25), net, averages=True)
+    images, truth = batch()
+    head = {id(p) for p in net.get_classifier().parameters()}  # type: ignore[operator]
+    for done, frozen in ((0.0, True), (0.49, True), (0.5, False)):
+        net.zero_grad()
+        algorithm.backward(FABRIC, StyledLoss(net), images, OnHost(truth), done=done)
+        assert all((p.grad is None) == (frozen and id(p) not in head) for p in net.parameters())
+
+    seen: list[dict[str, Tensor]] = []
+    for step in range(1, 6):
+        with torch.no_grad():
+            for value in (*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())):
+                value.add_(0.1 * step)
+        settled = step != 3
+        algorithm.after_step(net, done=step / 8, settled=settled)
+        if step / 8 > 0.25 and settled:
+            seen.append({name: value.clone() for name, value in net.state_dict().items()})
+    assert len(seen) == 2
+    training = {name: value.clone() for name, value in net.state_dict().items()}
+    copy = ErmPlusPlus(ErmPlusPlusConfig(), net, averages=True)
+    copy.load_state_dict(algorithm.state_dict())
+    for one in (algorithm, copy):
+        with one.predicting(net):
+            for name, value in net.state_dict().items():
+                if value.is_floating_point():
+                    torch.testing.assert_close(value, (seen[0][name] + seen[1][name]) / 2)
+        assert all(torch.equal(value, training[name]) for name, value in net.state_dict().items())
+
+
+def test_erm_plus_plus_leaves_averaging_to_swad() -> None:
+    net = backbone()
+    algorithm = ErmPlusPlus(ErmPlusPlusConfig(), net, averages=False)
+    algorithm.after_step(net, done=1.0, settled=True)
+    weights = {name: value.clone() for name, value in net.state_dict().items()}
+    with algorithm.predicting(net):
+        assert all(torch.equal(value, weights[name]) for name, value in net.state_dict().items())
+
+
+def test_an_algorithm_without_a_name_changes_nothing() -> None:
+    images, truth = batch()
+    algorithm, told = Algorithm(), OnHost(truth)
+    mixed, same = algorithm.mix(images, told, Streams(0))
+    assert mixed is images
+    assert same is told
+    assert not list(algorithm.parameters())
+    assert not algorithm.state_dict()
