@@ -82,6 +82,11 @@ sys.exit(main(["train", "--help"]))
 """
 
 
+def files_in(folder: Path) -> set[str]:
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {str(path.relative_to(folder)) for path in found}
+
+
 def test_the_wheel_serves_the_core_alone_and_names_the_extra(tmp_path):
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)

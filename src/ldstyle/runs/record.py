@@ -136,7 +136,7 @@ def git_commit() -> str | None:
 
 
 def peak_memory_mb(device: torch.device) -> float | None:
-    """Return the peak memory so far in MB: of a CUDA device, or else of this process; ``None`` where it is not known."""
+    """Return the peak memory in MB: of a CUDA device, or else of this process; ``None`` where it is not known."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     try:
