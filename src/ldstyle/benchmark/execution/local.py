@@ -107,7 +107,7 @@ class _Worker:
 
     def stop(self) -> None:
         if self.process.pid:
-            self.send(signal.SIGKILL)
+            self.send(getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows has the latter only, which kills
         self.process.kill()
         self.process.join()
         self.line.close()

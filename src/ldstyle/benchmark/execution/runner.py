@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import getpass
 import secrets
 import tempfile
 from collections import Counter, deque
@@ -255,7 +255,7 @@ class _Run:
                 self._todo.append(cell)
 
     def _scratch(self) -> str:
-        return str(Path(tempfile.gettempdir(), f"ldstyle-{os.getuid()}", self._store))
+        return str(Path(tempfile.gettempdir(), f"ldstyle-{getpass.getuser()}", self._store))
 
 
 def _score(outcome: Outcome) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import lzma
-import os
 import shutil
 import stat
 import struct
@@ -17,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TypeAlias
+
+from filelock import FileLock
 
 from ldstyle.data.domains.scene_table import first_few
 
@@ -103,12 +103,12 @@ def _temporary_folder(root: Path) -> Iterator[Path]:
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     """Lock a folder; OSError if another process has."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+    lock = folder.with_name(f"{folder.name}.lock")
+    with FileLock(lock, timeout=0):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def _require_end(opened: _Opened) -> None:
