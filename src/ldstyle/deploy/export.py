@@ -35,6 +35,8 @@ NAMES: dict[Target, str] = {
 
 OPSET = 23
 """The newest operator set that both torch's exporter and ONNX Runtime know."""
+TOLERANCE = 1e-4
+"""An export's logits may differ by this, and by this share of their size."""
 NEVER = 2.0
 """Threshold of a label without training data, which no probability reaches."""
 DESCRIPTION = "ldstyle.json"
@@ -109,15 +111,6 @@ def describe(model: LoadedModel) -> dict[str, str]:
     return {key: json.dumps(value, ensure_ascii=False) for key, value in entries.items()}
 
 
-def rounding_bound(backbone: nn.Module) -> float:
-    """Bound the rounding error of logits in single precision, as a fraction of the largest and at least of 1.
-
-    A sum of n terms loses at most n · 2^-24 of their magnitudes in any order, and the losses of the layers add up.
-    """
-    layers = (module for module in backbone.modules() if isinstance(module, nn.Linear | nn.modules.conv._ConvNd))
-    return 2**-24 * sum(layer.weight[0].numel() for layer in layers)
-
-
 def check_equal(model: LoadedModel, compute: Callable[[Tensor], Tensor], *, what: str) -> float:
     """Compare an exported network with the model on random images of several batch sizes.
 
@@ -130,7 +123,7 @@ def check_equal(model: LoadedModel, compute: Callable[[Tensor], Tensor], *, what
         The largest difference of logits.
 
     Raises:
-        ValueError: They differ by more than rounding can explain; see :func:`rounding_bound`.
+        ValueError: They differ by more than the tolerance.
     """
     generator = torch.Generator().manual_seed(derive_seed("export", "images"))
     worst = 0.0
@@ -138,11 +131,10 @@ def check_equal(model: LoadedModel, compute: Callable[[Tensor], Tensor], *, what
         images = torch.randn(count, 3, model.size, model.size, generator=generator)
         with torch.no_grad():
             expected, found = logits_of(model.backbone(images)), compute(images)
-        tolerance = rounding_bound(model.backbone) * max(1.0, expected.abs().max().item())
-        if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0, atol=tolerance):
+        if found.shape != expected.shape or not torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
             apart = "their shapes differ" if found.shape != expected.shape else _apart(found, expected)
             raise ValueError(
-                f"{what} must give the logits of the model to {tolerance:.2g}; for {count} images {apart}. Nothing was "
+                f"{what} must give the logits of the model to {TOLERANCE:g}; for {count} images {apart}. Nothing was "
                 "written; choose another format."
             )
         worst = max(worst, (found - expected).abs().max().item())
