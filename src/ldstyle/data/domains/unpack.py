@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TypeAlias
 
-from ldstyle.data.domains.scene_table import first_few
+from ldstyle.messages import first_few
 
 _Opened: TypeAlias = zipfile.ZipFile | tarfile.TarFile
 
