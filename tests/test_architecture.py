@@ -23,7 +23,6 @@ RANKS = {
     "files": 0,
     "messages": 0,
     "progress": 0,
-    "safe_yaml": 0,
     "config": 1,
     "functional": 2,
     "metrics": 3,
@@ -144,7 +143,7 @@ def fresh():
 def test_version_and_help_load_neither_torch_nor_numpy(fresh):
     assert fresh["codes"] == [0, 0, 0]
     assert fresh["shown"].startswith("ldstyle ")
-    assert "--style.operator.top_ratio" in fresh["shown"]
+    assert "--style.operator.top-ratio" in fresh["shown"]
     assert {"torch", "numpy"}.isdisjoint(fresh["quick"])
 
 

@@ -104,7 +104,7 @@ def test_its_command_lines_are_understood(text, capsys, monkeypatch, tmp_path):
                     main([command, *arguments])
             continue
         arguments, target = (arguments[:-2], arguments[-1]) if ">" in arguments else (arguments, "printed.yaml")
-        assert main(["train", *arguments, "--print_config"]) == 0, (words, capsys.readouterr().err)
+        assert main(["train", *arguments, "--print-config"]) == 0, (words, capsys.readouterr().err)
         Path(target).write_text(capsys.readouterr().out, encoding="utf-8")  # a later line may read it
 
 

@@ -1,32 +1,30 @@
 """Style settings: closed unions of small frozen classes, composed instead of named.
 
 The six label-decoupled variants are three operators times two attention sources; the global methods are one operator
-each. Every setting carries its full word; the symbols of the paper stand in the docstrings.
+each. Every setting carries its full word; the symbols of the paper stand in the docstrings. ``choice`` is the name of a
+class in settings files, so a new class in one of the unions is all that a new choice needs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
+
+from ldstyle.messages import require
 
 Background: TypeAlias = float | Literal["paper", "confined"]
-"""The identity's density b at every place: a number >= 0 or a preset (``paper`` = H·W·1e-6, ``confined`` = 0.1)."""
+"""The identity's density b at every location: a number >= 0 or a preset (``paper`` = H·W·1e-6, ``confined`` = 0.1)."""
 
 PAPER_BACKGROUND = 1e-6
 CONFINED_BACKGROUND = 0.1
 
 
-def _require(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"{rule}; got {value!r}.")
-
-
 def _require_one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    _require(value in choices, f"{name} must be one of {choices}", value)
+    require(value in choices, f"{name} must be one of {choices}", value)
 
 
 def _require_threshold(value: float, *, name: str = "attention.threshold") -> None:
-    _require(0 <= value < 1, f"{name} must be in [0, 1)", value)
+    require(0 <= value < 1, f"{name} must be in [0, 1)", value)
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,11 @@ class MixStyleConfig:
         alpha: Parameter α of the symmetric Beta distribution the coefficient is drawn from.
     """
 
+    choice: ClassVar[str] = "mixstyle"
     alpha: float = 0.1
 
     def __post_init__(self) -> None:
-        _require(self.alpha > 0, "operator.alpha must be positive", self.alpha)
+        require(self.alpha > 0, "operator.alpha must be positive", self.alpha)
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,16 @@ class EFDMixConfig:
 
     Attributes:
         alpha: Parameter α of the symmetric Beta distribution the coefficient is drawn from.
-        top_ratio: Share ρ of the places, by attention, whose values are matched. Global EFDMix always matches all.
+        top_ratio: Fraction ρ of the locations, by attention, whose values are matched; global EFDMix matches all.
     """
 
+    choice: ClassVar[str] = "efdmix"
     alpha: float = 0.1
     top_ratio: float = 0.34
 
     def __post_init__(self) -> None:
-        _require(self.alpha > 0, "operator.alpha must be positive", self.alpha)
-        _require(0 < self.top_ratio <= 1, "operator.top_ratio must be in (0, 1]", self.top_ratio)
+        require(self.alpha > 0, "operator.alpha must be positive", self.alpha)
+        require(0 < self.top_ratio <= 1, "operator.top_ratio must be in (0, 1]", self.top_ratio)
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,11 @@ class CSULiteConfig:
         strength: Strength β of the perturbation.
     """
 
+    choice: ClassVar[str] = "csu-lite"
     strength: float = 0.5
 
     def __post_init__(self) -> None:
-        _require(self.strength >= 0, "operator.strength must not be negative", self.strength)
+        require(self.strength >= 0, "operator.strength must not be negative", self.strength)
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,18 @@ class CSUConfig:
         alpha: Parameter of the symmetric Beta distribution of the per-sample factor.
     """
 
+    choice: ClassVar[str] = "csu"
     alpha: float = 0.3
 
     def __post_init__(self) -> None:
-        _require(self.alpha > 0, "operator.alpha must be positive", self.alpha)
+        require(self.alpha > 0, "operator.alpha must be positive", self.alpha)
 
 
 @dataclass(frozen=True)
 class DSUConfig:
     """Domain shift with uncertainty: noise scaled by the batch deviation of the statistics. Global only."""
+
+    choice: ClassVar[str] = "dsu"
 
 
 LabelOperator: TypeAlias = MixStyleConfig | EFDMixConfig | CSULiteConfig
@@ -116,6 +120,7 @@ class LLAMConfig:
             before ``cam`` compares attention with it.
     """
 
+    choice: ClassVar[str] = "llam"
     temperature: float = 10.0
     diversity_weight: float = 0.1
     input_norm: Literal["instance", "none"] = "instance"
@@ -126,11 +131,11 @@ class LLAMConfig:
     grounding_threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.temperature > 0, "attention.temperature must be positive", self.temperature)
-        _require(self.diversity_weight >= 0, "attention.diversity_weight must not be negative", self.diversity_weight)
+        require(self.temperature > 0, "attention.temperature must be positive", self.temperature)
+        require(self.diversity_weight >= 0, "attention.diversity_weight must not be negative", self.diversity_weight)
         _require_one_of("attention.input_norm", self.input_norm, ("instance", "none"))
         _require_one_of("attention.grounding", self.grounding, ("none", "cam", "lse"))
-        _require(self.grounding_weight >= 0, "attention.grounding_weight must not be negative", self.grounding_weight)
+        require(self.grounding_weight >= 0, "attention.grounding_weight must not be negative", self.grounding_weight)
         _require_threshold(self.grounding_threshold, name="attention.grounding_threshold")
 
 
@@ -148,6 +153,7 @@ class GradCamConfig:
         map_size: Image side of the sweep in pixels; ``None`` takes the training size.
     """
 
+    choice: ClassVar[str] = "gradcam"
     refresh: Literal["sweep", "online", "never"] = "sweep"
     refresh_every: int = 9
     threshold: float = 0.0
@@ -157,11 +163,11 @@ class GradCamConfig:
 
     def __post_init__(self) -> None:
         _require_one_of("attention.refresh", self.refresh, ("sweep", "online", "never"))
-        _require(self.refresh_every >= 1, "attention.refresh_every must be at least 1", self.refresh_every)
+        require(self.refresh_every >= 1, "attention.refresh_every must be at least 1", self.refresh_every)
         _require_threshold(self.threshold)
         positive = bool(self.scales) and all(scale > 0 for scale in self.scales)
-        _require(positive, "attention.scales must hold at least one positive factor", self.scales)
-        _require(self.map_size is None or self.map_size >= 1, "attention.map_size must be positive", self.map_size)
+        require(positive, "attention.scales must hold at least one positive factor", self.scales)
+        require(self.map_size is None or self.map_size >= 1, "attention.map_size must be positive", self.map_size)
         plain = not self.average_flips and self.scales == (1.0,) and self.map_size is None
         if self.refresh == "online" and not plain:
             raise ValueError(
@@ -179,11 +185,12 @@ class ProbeConfig:
         threshold: Fraction of a map's maximum in [0, 1) below which its values are removed before use.
     """
 
+    choice: ClassVar[str] = "probe"
     size: int = 320
     threshold: float = 0.5
 
     def __post_init__(self) -> None:
-        _require(self.size >= 1, "attention.size must be a positive number of pixels", self.size)
+        require(self.size >= 1, "attention.size must be a positive number of pixels", self.size)
         _require_threshold(self.threshold)
 
 
@@ -197,13 +204,14 @@ class MasksConfig:
         probe_threshold: Threshold of its maps.
     """
 
+    choice: ClassVar[str] = "masks"
     fallback: Literal["uniform", "probe"] = "uniform"
     probe_size: int = 320
     probe_threshold: float = 0.5
 
     def __post_init__(self) -> None:
         _require_one_of("attention.fallback", self.fallback, ("uniform", "probe"))
-        _require(self.probe_size >= 1, "attention.probe_size must be a positive number of pixels", self.probe_size)
+        require(self.probe_size >= 1, "attention.probe_size must be a positive number of pixels", self.probe_size)
         _require_threshold(self.probe_threshold, name="attention.probe_threshold")
 
 
@@ -216,6 +224,7 @@ class UniformConfig:
             the warm-up, as cached attention does.
     """
 
+    choice: ClassVar[str] = "uniform"
     switch: Literal["ramp", "step"] = "ramp"
 
     def __post_init__(self) -> None:
@@ -233,17 +242,18 @@ class GlobalConfig:
     """A published method: one style per image.
 
     Attributes:
-        operator: What is done to the statistics.
+        operator: Perturbation of the statistics.
         gate_prob: Probability p that a module fires on a batch.
         pairing: ``random`` pairs by a permutation of the batch, ``crossdomain`` with a sample of another domain.
     """
 
+    choice: ClassVar[str] = "global"
     operator: GlobalOperator = field(default_factory=MixStyleConfig)
     gate_prob: float = 0.5
     pairing: Literal["random", "crossdomain"] = "random"
 
     def __post_init__(self) -> None:
-        _require(0 <= self.gate_prob <= 1, "gate_prob must be in [0, 1]", self.gate_prob)
+        require(0 <= self.gate_prob <= 1, "gate_prob must be in [0, 1]", self.gate_prob)
         _require_one_of("pairing", self.pairing, ("random", "crossdomain"))
 
 
@@ -252,11 +262,11 @@ class LabelDecoupledConfig:
     """Label-decoupled augmentation: one style per label, inside that label's region.
 
     Attributes:
-        operator: What is done to each label's statistics.
+        operator: Perturbation of each label's statistics.
         attention: Where each label's region comes from.
         gate_prob: Probability p that a module fires on a batch.
         warmup_epochs: Epochs W of purely global augmentation; the per-label path is then blended in (Eq. 12).
-        background: Share b of every place that keeps the identity.
+        background: Weight b of the identity at every location, relative to the unit mass of attention.
         max_gain: Bound on the ratio of new to old standard deviation and on its inverse.
         bank_size: Entries M per label of the cross-domain style bank; 0 pairs within the batch only. MixStyle only.
         per_label: Draw an independent coefficient per label; off, one per sample (an ablation).
@@ -265,6 +275,7 @@ class LabelDecoupledConfig:
             ``rarest`` shares the rarest label of the batch.
     """
 
+    choice: ClassVar[str] = "label-decoupled"
     operator: LabelOperator = field(default_factory=EFDMixConfig)
     attention: Attention = field(default_factory=LLAMConfig)
     gate_prob: float = 0.5
@@ -277,19 +288,19 @@ class LabelDecoupledConfig:
     partner_choice: Literal["most-shared", "rarest"] = "most-shared"
 
     def __post_init__(self) -> None:
-        _require(0 <= self.gate_prob <= 1, "gate_prob must be in [0, 1]", self.gate_prob)
-        _require(self.warmup_epochs >= 0, "warmup_epochs must not be negative", self.warmup_epochs)
+        require(0 <= self.gate_prob <= 1, "gate_prob must be in [0, 1]", self.gate_prob)
+        require(self.warmup_epochs >= 0, "warmup_epochs must not be negative", self.warmup_epochs)
         _require_one_of("partner_choice", self.partner_choice, ("most-shared", "rarest"))
         if isinstance(self.background, str):
             presets = ("paper", "confined")
-            _require(self.background in presets, f"background must be a number or one of {presets}", self.background)
+            require(self.background in presets, f"background must be a number or one of {presets}", self.background)
         else:
-            _require(self.background >= 0, "background must not be negative", self.background)
+            require(self.background >= 0, "background must not be negative", self.background)
         if isinstance(self.attention, GradCamConfig) and self.attention.refresh == "online":
             rule = "gate_prob must be below 1 with refresh = 'online', which learns from batches that no module touched"
-            _require(self.gate_prob < 1, rule, self.gate_prob)
-        _require(self.max_gain >= 1, "max_gain must be at least 1", self.max_gain)
-        _require(self.bank_size >= 0, "bank_size must not be negative", self.bank_size)
+            require(self.gate_prob < 1, rule, self.gate_prob)
+        require(self.max_gain >= 1, "max_gain must be at least 1", self.max_gain)
+        require(self.bank_size >= 0, "bank_size must not be negative", self.bank_size)
         if self.bank_size and not isinstance(self.operator, MixStyleConfig):
             name = type(self.operator).__name__
             raise ValueError(f"bank_size needs a MixStyleConfig operator, whose styles are moments; got {name}. Use 0.")
@@ -298,11 +309,11 @@ class LabelDecoupledConfig:
 StyleConfig: TypeAlias = GlobalConfig | LabelDecoupledConfig
 
 
-def background_share(background: Background, places: int) -> float:
-    """Return b for a map of ``places`` = H·W places."""
+def background_share(background: Background, locations: int) -> float:
+    """Return b for a map of ``locations`` = H·W locations."""
     match background:
         case "paper":
-            return PAPER_BACKGROUND * places
+            return PAPER_BACKGROUND * locations
         case "confined":
             return CONFINED_BACKGROUND
         case _:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files: written whole or not at all, and YAML of users read without harm."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import yaml
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MOST_VALUES = 100_000
+"""Most values of a YAML file, each alias counted as all that it stands for."""
 
 
 def replace_file(
@@ -94,6 +98,41 @@ def explained(path: Path) -> Iterator[None]:
         why = "the disk is full" if cause.errno in FULL else str(cause.strerror)
         raise OSError(
             cause.errno,
-            f"'{path}' could not be written: {why}. What was saved before is untouched; make room and run the same "
-            "command again to go on",
+            f"'{path}' could not be written: {why}. What was saved before is untouched; make room, then the same "
+            "command resumes",
         ) from error
+
+
+def load_yaml(text: str) -> Any:
+    """Load YAML text: plain values only, and none that grows when it is read.
+
+    Raises:
+        yaml.YAMLError: It is no YAML, holds objects, refers to itself, is nested too deeply, or its aliases stand for
+            more than `MOST_VALUES` values.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _count(node, {}) > MOST_VALUES:
+            raise yaml.YAMLError(f"its aliases stand for more than {MOST_VALUES} values; write them out")
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+    finally:
+        loader.dispose()
+
+
+def _count(node: yaml.Node, counted: dict[int, int | None]) -> int:
+    """Count the values below a node; a node that several aliases name is counted once and added for each."""
+    if id(node) in counted:
+        found = counted[id(node)]
+        if found is None:
+            raise yaml.YAMLError("a value refers to itself")
+        return found
+    counted[id(node)] = None
+    children: list[Any] = node.value if isinstance(node, yaml.CollectionNode) else []
+    below = (part for child in children for part in (child if isinstance(child, tuple) else (child,)))
+    counted[id(node)] = total = 1 + sum(_count(part, counted) for part in below)
+    return total

@@ -95,7 +95,7 @@ def test_each_domain_has_a_contact_sheet(out: Path) -> None:
 
 def test_maps_can_be_made_from_larger_images_of_fewer_scenes(run: Path, tmp_path: Path, capsys) -> None:
     views = ["--map-size", "96", "--average-flips", "--scales", "1", "1.5"]
-    options = ["--domain", TARGET, *views, "--images", "5", "--device", "cpu"]
+    options = ["--domain", TARGET, *views, "--max-images", "5", "--device", "cpu"]
     assert main(["attention", str(run), *options, "--out", str(tmp_path / "out")]) == 0
     report = report_of(tmp_path / "out")
     assert report["settings"]["map_size"] == 96
@@ -107,8 +107,8 @@ def test_maps_can_be_made_from_larger_images_of_fewer_scenes(run: Path, tmp_path
 
 
 def test_a_probe_of_the_frozen_backbone_is_judged_with_a_run(run: Path, tmp_path: Path) -> None:
-    options = ["--domain", SOURCES[0], "--probe", "--probe-size", "64", "--images", "6", "--device", "cpu", "--quiet"]
-    assert main(["attention", str(run), *options, "--out", str(tmp_path / "out")]) == 0
+    options = ["--domain", SOURCES[0], "--probe", "--probe-size", "64", "--max-images", "6", "--device", "cpu"]
+    assert main(["attention", str(run), *options, "--quiet", "--out", str(tmp_path / "out")]) == 0
     report = report_of(tmp_path / "out")
     assert report["settings"]["probe_size"] == 64
     for part in report["parts"]:
@@ -151,7 +151,7 @@ def test_a_domain_without_masks_is_named(run: Path, scenes: Path, tmp_path: Path
     kept = [name for name in rows[0] if name != "mask"]
     lines = [",".join(kept), *(",".join(row[name] for name in kept) for row in rows)]
     (bare / "labels.csv").write_text("\n".join(lines) + "\n")
-    options = ["--domain", "bare", "--root", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    options = ["--domain", "bare", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--device", "cpu"]
     assert main(["attention", str(run), *options]) == 2
     assert "'bare' has none" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -185,4 +185,4 @@ def test_data_stats_leaves_a_foreign_table_alone(root, capfd):
         (root / "t.csv", ["stats", "--csv", root / "t.csv"]),
         (root / "c.png", ["show", "--out", root / "c.png", "--size", 32]),
     ):
-        assert_guarded(["data", *arguments, "--root", root / "data"], out, capfd)
+        assert_guarded(["data", *arguments, "--data", root / "data"], out, capfd)

@@ -97,7 +97,6 @@ def test_steps_of_the_estimate_follow_from_the_training_parts(command, capsys):
         (["--method", "ld-efdmx"], "There is no method 'ld-efdmx'"),
         (["--sources", DOMAINS[0]], "at least two different domains"),
         (["--set", "epochs"], "--set takes KEY=VALUE"),
-        (["--workers", "0"], "at least one worker; got 0"),
         (["--storage", "nonsense"], "--storage must be the URL of a database"),
         (["--set", "seed=[1"], "--set takes KEY=VALUE"),
         (["--set", "accelerator=warp"], "got accelerator = 'warp'"),

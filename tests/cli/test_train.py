@@ -1,4 +1,4 @@
-"""``ldstyle train``: layers of settings, exact errors, and a Ctrl-C that says how to go on."""
+"""``ldstyle train``: layers of settings, exact errors, and a Ctrl-C that tells how to resume."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_swad_is_one_flag_of_any_method() -> None:
     config = config_from(parse(["--method", "ld-csu", *NEEDED, "--swad"])[0])
     assert config.swad is not None
     assert config.swad.n_converge == 3
-    assert config_from(parse(["--method", "swad", *NEEDED, "--swad", "false"])[0]).swad is None
+    assert config_from(parse(["--method", "swad", *NEEDED, "--no-swad"])[0]).swad is None
     changed = config_from(parse([*NEEDED, "--swad.n_converge", "5"])[0]).swad
     assert changed is not None
     assert changed.n_converge == 5
@@ -71,7 +71,7 @@ def test_a_method_of_ones_own_is_a_file_that_says_all_about_its_style(tmp_path: 
 
 def test_printed_settings_are_complete_and_load_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     argv = ["--method", "ld-mixstyle", *NEEDED, "--seed", "5", "--quiet"]
-    assert main(["train", *argv, "--print_config"]) == 0
+    assert main(["train", *argv, "--print-config"]) == 0
     printed = capsys.readouterr().out
     assert config_from(yaml.safe_load(printed)) == config_from(parse(argv)[0])
     (tmp_path / "printed.yaml").write_text(printed)
@@ -90,7 +90,9 @@ def test_printed_settings_are_complete_and_load_back(capsys: pytest.CaptureFixtu
         (["--batch-size", "1"], "Did you mean 'optimizer.batch_size'?"),
         (["--optimizer.seed", "1"], "optimizer.seed is not a setting of OptimizerConfig. Did you mean 'seed'?"),
         (["--method", "ld-efdmx"], "There is no method 'ld-efdmx'. Did you mean 'ld-efdmix'?"),
-        (["--data", "mine"], "--data is a section of settings. Choose from: --data.root, --data.sources, "),
+        (["--optimizer", "adam"], "--optimizer is a section of settings. Choose from: --optimizer.backbone-lr, "),
+        (["mine"], "options only; got 'mine'"),
+        ([*NEEDED, "--optimizer.epochs", "many"], "optimizer.epochs must be int; got 'many'"),
         (["--nonsense", "1"], "nonsense is not a setting of RunConfig"),
         (["--config", "nothing.yaml"], "There is no settings file 'nothing.yaml'"),
         (["--out", "o"], "data.root must be given"),
@@ -106,16 +108,47 @@ def test_mistakes_end_with_one_sentence(argv: list[str], message: str, capsys: p
 
 
 def test_a_value_of_the_wrong_type_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *NEEDED, "--optimizer.epochs", "many"]) == 2
+    assert "optimizer.epochs must be int; got 'many'" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        main(["train", *NEEDED, "--optimizer.epochs", "many"])
-    assert "optimizer.epochs" in capsys.readouterr().err
+        main(["train", *NEEDED, "--logger", "paper"])
+    assert "argument --logger: invalid choice: 'paper'" in capsys.readouterr().err
+
+
+def test_the_options_of_other_commands_are_short_names_of_settings() -> None:
+    short = ["--data", "r", "--sources", "a", "b", "--size", "64", "--cache", "c", "--sea", "water+sea"]
+    short += ["--mapping", "m.yaml", "--labels", "tree", "--ignore", "lat", "lon", "--out", "o"]
+    full = ["--data.root", "r", "--data.sources", "a,b", "--data.size=64", "--data.cache_dir", "c"]
+    full += ["--data.sea=water+sea", "--data.mapping", "m.yaml", "--data.labels", "tree", "--data.ignore", "lat,lon"]
+    assert config_from(parse(short)[0]) == config_from(parse([*full, "--out", "o"])[0])
+    assert config_from(parse(short)[0]).data.ignore == ("lat", "lon")
+
+
+def test_hyphens_and_the_files_underscores_name_the_same_setting() -> None:
+    hyphens = parse([*NEEDED, "--optimizer.batch-size", "8", "--data.cache-dir=a_b"])[0]
+    assert hyphens == parse([*NEEDED, "--optimizer.batch_size", "8", "--data.cache_dir=a_b"])[0]
+    assert (hyphens["optimizer"]["batch_size"], hyphens["data"]["cache_dir"]) == ("8", "a_b")
+
+
+def test_a_switch_is_bare_and_one_with_a_value_is_an_old_spelling(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--method", "ld-efdmix", *NEEDED]
+    bare = config_from(parse([*argv, "--keep-epochs", "--no-style.per-label", "--swad"])[0])
+    assert (bare.keep_epochs, bare.style.per_label) == (True, False)  # type: ignore[union-attr]
+    assert capsys.readouterr().err == ""
+    old = parse([*argv, "--keep_epochs", "true", "--style.per_label=false", "--swad", "true"])[0]
+    assert config_from(old) == bare
+    notes = capsys.readouterr().err.splitlines()
+    assert len(notes) == 3
+    assert notes[1].startswith("note: --style.per-label false is deprecated")
+    assert notes[1].endswith("Use --no-style.per-label.")
+    assert config_from(parse([*argv, "--swad", "false"])[0]).swad is None
 
 
 def test_help_lists_the_settings_of_the_chosen_method(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--method", "ld-efdmix", "--help"])
     shown = capsys.readouterr().out
-    assert "--style.operator.top_ratio" in shown
+    assert "--style.operator.top-ratio" in shown
     assert "--style.operator.strength" not in shown
     shown = " ".join(shown.split())
     assert "Samples per step over all domains and processes. (default: 32)" in shown
@@ -128,11 +161,12 @@ def test_help_shows_every_option_with_its_default_and_no_class_of_python(
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--method", "swad", "--config", str(tmp_path / "mine.yaml"), "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "--swad [true|false]" in shown
+    assert "--swad, --no-swad" in shown
     assert "--config FILE" in shown
-    assert "--swad.n_converge VALUE" in shown
+    assert "--swad.n-converge VALUE" in shown
     assert "Most epochs to train for. (default: 7)" in shown
-    assert "Folder that holds the domains. (required)" in shown
+    assert "Data folder. (required)" in shown
+    assert "--data VALUE, --data.root VALUE" in shown
     assert "<class" not in shown
     assert "``" not in shown
 
@@ -188,7 +222,7 @@ def test_a_run_says_what_it_did_and_a_finished_one_that_it_did_nothing(
     assert "No --method" not in again.err
 
 
-def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(scenes: Path, tmp_path: Path) -> None:
+def test_ctrl_c_tells_how_to_resume_and_the_same_command_does(scenes: Path, tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "ldstyle", "train", "--data.root", str(scenes), "--data.sources", "suburb,harbour"]
     argv += ["--data.size", "48", "--data.cache_dir", str(scenes.parent / "cache"), "--out", str(tmp_path / "run")]
     argv += ["--backbone.name", "test_resnet", "--backbone.weights", "none", "--accelerator", "cpu"]

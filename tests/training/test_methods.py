@@ -23,7 +23,7 @@ def test_every_method_trains_and_is_scored_on_a_target_that_was_absent(
     sources.mkdir()
     for name in SOURCES:
         (sources / name).symlink_to(scenes / name)
-    argv = ["train", "--method", method, "--data.root", str(sources), "--data.sources", ",".join(SOURCES)]
+    argv = ["train", "--method", method, "--data", str(sources), "--sources", ",".join(SOURCES)]
     argv += ["--data.size", "48", "--data.cache_dir", str(scenes.parent / "cache"), "--out", str(tmp_path / "run")]
     argv += ["--backbone.name", "test_resnet", "--backbone.weights", "none", "--accelerator", "cpu", "--logger", "none"]
     argv += ["--optimizer.batch_size", "8", "--optimizer.epochs", "2", "--optimizer.steps_per_epoch", "2"]
@@ -40,14 +40,14 @@ def test_every_method_trains_and_is_scored_on_a_target_that_was_absent(
     rows = metrics(tmp_path / "run")
     assert ("fired" in rows[0]) == (method_settings(method)["style"] is not None)
 
-    assert main(["evaluate", str(tmp_path / "run"), "--domain", TARGET, "--root", str(scenes)]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--domain", TARGET, "--data", str(scenes)]) == 0
     result = json.loads((tmp_path / "run" / "evaluations" / f"{TARGET}.json").read_text())
     assert (result["scores"]["test"]["n"], result["scores"]["all"]["n"]) == (3, 30)
     assert result["thresholds"] == record["thresholds"]
 
 
 def test_the_run_folder_holds_what_is_promised(scenes: Path, tmp_path: Path) -> None:
-    argv = ["train", "--data.root", str(scenes), "--data.sources", ",".join(SOURCES), "--out", str(tmp_path / "run")]
+    argv = ["train", "--data", str(scenes), "--sources", ",".join(SOURCES), "--out", str(tmp_path / "run")]
     argv += ["--data.size", "48", "--data.cache_dir", str(scenes.parent / "cache"), "--accelerator", "cpu", "--quiet"]
     argv += ["--backbone.name", "test_resnet", "--backbone.weights", "none", "--optimizer.epochs", "1"]
     argv += ["--optimizer.batch_size", "8", "--optimizer.steps_per_epoch", "1"]

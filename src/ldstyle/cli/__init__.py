@@ -1,8 +1,14 @@
-"""The command line: ``ldstyle COMMAND ...`` and ``python -m ldstyle COMMAND ...``."""
+"""The command line: ``ldstyle COMMAND ...`` and ``python -m ldstyle COMMAND ...``.
+
+A command is a module with ``add_options(parser)`` and ``run(arguments)``, whose docstring is the command's description;
+``EPILOG`` stands below its help. The same thing has the same option in every command (:mod:`ldstyle.cli.options`).
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +16,8 @@ from collections.abc import Sequence
 COMMANDS = {
     "attention": "judge whether the attention of a finished run finds its labels",
     "bench": "run, watch and verify the grid of methods, splits and seeds",
-    "data": "check, describe, cache, draw and show data sets",
+    "completion": "print a script that completes commands and options in a shell",
+    "data": "check, describe, cache, generate and show data sets",
     "evaluate": "score a finished run on a domain it never saw",
     "explain": "show where in an image a model sees each label",
     "export": "write a model for ONNX Runtime, TorchScript, safetensors or timm",
@@ -18,8 +25,19 @@ COMMANDS = {
     "predict": "predict the labels of images",
     "report": "make tables, figures and a page of results",
     "search": "search hyperparameters on source domains",
-    "train": "train a model on source domains, or go on with a run",
+    "train": "train a model on source domains, or resume a run",
 }
+RENAMED = {
+    "attention": {"--root": "--data", "--images": "--max-images"},
+    "bench complexity": {"--labels": "--num-labels"},
+    "data": {"--root": "--data"},
+    "data stats": {"--csv": "--out"},
+    "data unpack": {"--root": "--out"},
+    "evaluate": {"--root": "--data"},
+    "predict": {"--calibrate": "--check-shift"},
+    "train": {"--print_config": "--print-config"},
+}
+"""Old spellings of options by command; they work for one release, with a note on standard error."""
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped on request, as of a shell."""
@@ -41,10 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"ldstyle {__version__}\n")
         return 0
     if command not in COMMANDS:
-        sys.stderr.write(f"error: {command!r} is not a command of ldstyle. Choose from: {', '.join(COMMANDS)}.\n")
+        from ldstyle.messages import choose_from
+
+        sys.stderr.write(f"error: {command!r} is not a command of ldstyle.{choose_from(command, COMMANDS)}\n")
         return 2
     try:
-        return int(importlib.import_module(f"ldstyle.cli.{command}").main(arguments))
+        return _run(command, rename_options(command, arguments))
     except ModuleNotFoundError as error:
         if (message := missing_extra(error)) is None:
             raise
@@ -93,6 +113,38 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
     if extra is None:
         return None
     return f"needs the package {package!r}, which is not installed. Install it by: pip install 'ldstyle[{extra}]'"
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    module = importlib.import_module(f"ldstyle.cli.{command}")
+    if hasattr(module, "main"):  # its options depend on its arguments
+        return int(module.main(arguments))
+    parser = argparse.ArgumentParser(
+        prog=f"ldstyle {command}",
+        description=inspect.getdoc(module.run),
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_options(parser)
+    return int(module.run(parser.parse_args(arguments)))
+
+
+def rename_options(command: str, arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments with old spellings of options replaced, and note each on standard error."""
+    old = RENAMED.get(command, {}) | RENAMED.get(" ".join([command, *arguments[:1]]), {})
+    renamed: list[str] = []
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if name in old:
+            note_renamed(name, old[name])
+            word = f"{old[name]}{equals}{value}"
+        renamed.append(word)
+    return renamed
+
+
+def note_renamed(old: str, new: str) -> None:
+    """Tell on standard error that an option has a new spelling."""
+    sys.stderr.write(f"note: {old} is deprecated and will be removed in the next release. Use {new}.\n")
 
 
 def _usage() -> str:

@@ -7,24 +7,53 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ldstyle.cli.model_options import device_of, positive
+from ldstyle.cli.options import TRAINED, add_shared, choose_device, make_table, positive
 from ldstyle.evaluation.attention.judge import Judgement, judge_data, judge_run, write_judgement
 from ldstyle.progress import Display, open_display
 from ldstyle.report.figures.attention_sheet import title, write_sheets
-from ldstyle.runs.config import BackboneConfig, DataConfig, default_cache_dir
+from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG
 
 
-def main(argv: Sequence[str]) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add = parser.add_argument
+    add("subject", type=Path, metavar="RUN|DATA", help="folder of a finished run, or of data")
+    text = "domain with masks; may be given several times"
+    add("--domain", required=True, action="append", metavar="NAME", help=text)
+    add_shared(parser, "--data", help=TRAINED)
+    add_shared(parser, "--out", required=True, metavar="DIR", help="folder of the tables and pictures")
+    text = "also judge cached maps without their part below this fraction of their maximum (default: 0.5)"
+    add("--threshold", type=float, nargs="+", default=[0.5], metavar="FRACTION", help=text)
+    text = "image side in pixels that class activation maps are computed from (default: that of training)"
+    add("--map-size", type=positive, metavar="PX", help=text)
+    add("--average-flips", action="store_true", help="average class activation maps over the four flips of an image")
+    text = "average class activation maps over these factors of the image size (default: 1)"
+    add("--scales", type=float, nargs="+", default=[1.0], metavar="FACTOR", help=text)
+    text = "also judge a linear probe on the frozen pretrained backbone, fitted on the sources' training images"
+    add("--probe", action="store_true", help=text)
+    text = "image side of the probe in pixels (default: %(default)s)"
+    add("--probe-size", type=positive, default=320, metavar="PX", help=text)
+    add("--max-images", type=positive, metavar="N", help="most images of each part (default: all)")
+    add_shared(parser, "--device", "--quiet")
+    data = parser.add_argument_group("options of a data folder")
+    add = data.add_argument
+    add("--sources", nargs="+", metavar="NAME", help="domains whose training images a probe is fitted on (required)")
+    add("--backbone", default="tf_efficientnet_lite0", metavar="NAME", help="timm model (default: %(default)s)")
+    text = "its weights, as backbone.weights (default: %(default)s)"
+    add("--weights", default="efficientnet_lite0", metavar="NAME", help=text)
+    add_shared(data, "--size", default=112, help="side of the masks in pixels (default: %(default)s)")
+    add_shared(data, "--seed", "--mapping", "--cache")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Judge attention sources against the masks of domains, next to the uniform map.
 
     Of a finished run all sources; of a data folder those that need no run: the masks, and with --probe a linear probe.
     """
-    arguments = _parser().parse_args(argv)
     if arguments.out.exists() and not arguments.out.is_dir():
         raise NotADirectoryError(f"--out must be a folder; '{arguments.out}' is a file.")
     with open_display(quiet=arguments.quiet) as display:
@@ -45,8 +74,8 @@ def _judge(arguments: argparse.Namespace, display: Display) -> Judgement:
     common: dict[str, Any] = {
         "thresholds": arguments.threshold,
         "probe_size": arguments.probe_size if arguments.probe else None,
-        "most": arguments.images,
-        "device": device_of(arguments),
+        "most": arguments.max_images,
+        "device": choose_device(arguments),
         "display": display,
     }
     is_run = (arguments.subject / CONFIG).is_file()
@@ -59,7 +88,7 @@ def _judge(arguments: argparse.Namespace, display: Display) -> Judgement:
         return judge_run(
             arguments.subject,
             arguments.domain,
-            root=arguments.root,
+            root=arguments.data,
             map_size=arguments.map_size,
             average_flips=arguments.average_flips,
             scales=arguments.scales,
@@ -70,7 +99,7 @@ def _judge(arguments: argparse.Namespace, display: Display) -> Judgement:
         sources=tuple(arguments.sources),
         size=arguments.size,
         mapping=None if arguments.mapping is None else str(arguments.mapping),
-        cache_dir=str(arguments.cache or default_cache_dir()),
+        cache_dir=str(arguments.cache),
     )
     backbone = BackboneConfig(name=arguments.backbone, weights=arguments.weights)
     return judge_data(data, arguments.domain, backbone=backbone, seed=arguments.seed, **common)
@@ -89,16 +118,12 @@ def _by_label(judgement: Judgement) -> Table:
 
 
 def _table(judgement: Judgement, titles: Sequence[str], cells: Callable[[Mapping[str, Any]], list[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("domain", "images", "source"):
-        table.add_column(heading, no_wrap=True)
-    for heading in titles:
-        table.add_column(heading, justify="right")
-    for part, tables in zip(judgement.parts, judgement.tables, strict=True):
-        for source, labels in tables.items():
-            table.add_row(part.domain, part.group, title(source), *cells(labels))
-        table.add_section()
-    return table
+    rows = [
+        [part.domain, part.group, title(source), *cells(labels)]
+        for part, tables in zip(judgement.parts, judgement.tables, strict=True)
+        for source, labels in tables.items()
+    ]
+    return make_table(("domain", "images", "source", *titles), rows, left=3)
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -111,64 +136,3 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ldstyle attention", description=main.__doc__)
-    parser.add_argument("subject", type=Path, metavar="RUN|DATA", help="folder of a finished run, or of data")
-    parser.add_argument(
-        "--domain", required=True, action="append", help="name of a domain with masks; may be given several times"
-    )
-    parser.add_argument("--root", type=Path, help="data folder (default: the one the run was trained from)")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the tables and pictures")
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        nargs="+",
-        default=[0.5],
-        metavar="FRACTION",
-        help="also judge cached maps without their part below this fraction of their maximum (default: 0.5)",
-    )
-    parser.add_argument(
-        "--map-size",
-        type=positive,
-        metavar="PIXELS",
-        help="image side that class activation maps are computed from (default: that of training)",
-    )
-    parser.add_argument(
-        "--average-flips", action="store_true", help="average class activation maps over the four flips of an image"
-    )
-    parser.add_argument(
-        "--scales",
-        type=float,
-        nargs="+",
-        default=[1.0],
-        metavar="FACTOR",
-        help="average class activation maps over these factors of the image size (default: 1)",
-    )
-    parser.add_argument(
-        "--probe",
-        action="store_true",
-        help="also judge a linear probe on the frozen pretrained backbone, fitted on the sources' training images",
-    )
-    parser.add_argument(
-        "--probe-size",
-        type=positive,
-        default=320,
-        metavar="PIXELS",
-        help="image side of the probe (default: %(default)s)",
-    )
-    parser.add_argument("--images", type=positive, metavar="N", help="most images of each part (default: all)")
-    data = parser.add_argument_group("of a data folder")
-    data.add_argument("--sources", nargs="+", metavar="NAME", help="domains whose training images a probe is fitted on")
-    data.add_argument("--backbone", default="tf_efficientnet_lite0", help="timm model (default: %(default)s)")
-    data.add_argument(
-        "--weights", default="efficientnet_lite0", help="its weights, as backbone.weights (default: %(default)s)"
-    )
-    data.add_argument("--size", type=positive, default=112, help="side of the masks in pixels (default: %(default)s)")
-    data.add_argument("--seed", type=int, default=0, help="seed of the splits (default: %(default)s)")
-    data.add_argument("--mapping", type=Path, help="label map, a YAML file")
-    data.add_argument("--cache", type=Path, help="folder of caches (default: that of training)")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, mps, ... (default: cuda if there is one)")
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
-    return parser

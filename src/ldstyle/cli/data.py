@@ -1,55 +1,83 @@
-"""``ldstyle data``: check, describe, cache, draw, show and unpack data sets."""
+"""``ldstyle data``: check, describe, cache, generate, show and unpack data sets."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
-from rich.text import Text
 
-from ldstyle.cli.outputs import add_force, guarded
+from ldstyle.cli.options import LABELS, add_shared, make_table, positive, subcommands
+from ldstyle.cli.outputs import guarded
 from ldstyle.data.domains.scene_table import Progress, SceneTable
+from ldstyle.files import replace_text
 
 if TYPE_CHECKING:
     from ldstyle.data.domains.checks import Inspection
     from ldstyle.data.domains.csv import LabelColumns
 
-LAYOUTS = r"""
-A data folder (--root, by default $LDSTYLE_DATA) holds any of
+EPILOG = r"""
+A data folder holds any of
 
   UCM       UCMerced_LandUse/Images/<class>/<class>NN.tif and LandUse_Multilabeled.txt
   AID       images_tr/<Class>/, images_test/<Class>/ and multilabel.csv
   DFC15     images_tr/, images_test/ and multilabel.csv
             each in a folder of any name; they are recognised by this layout and called ucm, aid, dfc15
-  <name>/   a domain of your own: labels.csv with the columns path and one per label
-  *.csv     several domains of your own: columns path, domain and one per label
+  <name>/   a custom domain: labels.csv with the columns path and one per label
+  *.csv     several custom domains: columns path, domain and one per label
 
-Labels are 1, 0, or blank where unknown; own tables may have the columns mask, scene and gsd. A label
+Labels are 1, 0, or blank where unknown; custom CSV files may have the columns mask, scene and gsd. A label
 map (--mapping, YAML) brings the label names of each domain to one vocabulary. --domains picks domains;
---labels or --ignore says which columns of own tables are labels.
+--labels or --ignore choose the label columns of custom CSV files.
 """
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run one ``ldstyle data`` command and return its exit code."""
-    arguments = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
-    return run(arguments)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the commands and their options."""
+    add, reading = subcommands(parser), ("--data", "--domains", *LABELS)
+    add_shared(add(check), *reading, "--skip-bad")
+    command = add(stats)
+    add_shared(command, *reading, "--force")
+    text = "CSV file to write, '-' for standard output (default: print a table)"
+    add_shared(command, "--out", metavar="FILE", help=text)
+    command = add(prepare)
+    add_shared(command, *reading, "--cache")
+    add_shared(command, "--size", default=224)
+    command = add(synth)
+    add_shared(command, "--out", required=True, metavar="DIR", help="folder to write to")
+    text = "scenes per domain (default: %(default)s)"
+    command.add_argument("--per-domain", type=positive, default=600, metavar="N", help=text)
+    add_shared(command, "--size", default=128)
+    add_shared(command, "--seed")
+    add_shared(command, "--workers", default=2)
+    command = add(show)
+    add_shared(command, *reading, "--force", "--seed")
+    text = "PNG file to write (default: %(default)s)"
+    add_shared(command, "--out", default=Path("class_samples.png"), metavar="FILE", help=text)
+    text = "images per label and domain (default: %(default)s)"
+    command.add_argument("--per-cell", type=positive, default=3, metavar="N", help=text)
+    add_shared(command, "--size", default=128)
+    command = add(unpack)
+    command.add_argument("archive", type=Path, help="zip or tar file")
+    add_shared(command, "--out", required=True, metavar="DIR", help="folder to unpack into, e.g. data/ucm")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check, describe, cache, generate, show and unpack data sets."""
+    return int(arguments.subcommand(arguments))
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Check layout, counts and files; list labels by domain, what is wrong and what differs from Table 1."""
+    """Check layout, counts and files; list labels by domain, problems and differences from Table 1."""
     from ldstyle.data.domains.checks import inspect_domain, unknown_labels
     from ldstyle.data.domains.csv_text import read_header
     from ldstyle.data.domains.discovery import choose_domains, find_domains, shared_label_map, unlabelled_downloads
@@ -70,9 +98,9 @@ def check(arguments: argparse.Namespace) -> int:
         others = one.readable - number
         rows.append([one.domain, str(one.rows), str(one.readable), size, str(others), str(len(one.problems))])
     console = Console(markup=False)
-    console.print(_table(header, rows))
+    console.print(make_table(header, rows))
     labels = [[label, *(_count(one, label) for one in found)] for label in label_map.vocabulary]
-    console.print(_table(("label: images with it", *sources), labels))
+    console.print(make_table(("label: images with it", *sources), labels))
     notes = [note for one in found for note in one.notes] + unknown_labels(found)
     notes += [] if arguments.domains else unlabelled_downloads(root, sources)
     problems = [problem for one in found for problem in one.problems]
@@ -91,21 +119,20 @@ def _count(inspection: Inspection, label: str) -> str:
 
 
 def stats(arguments: argparse.Namespace) -> int:
-    """Print Table 1 for what is there, beside the paper's."""
+    """Print Table 1 for the domains found, next to the paper's."""
     from ldstyle.data.domains.table1 import tabulate
 
     tables = _read(arguments, require_images=False)
-    header, rows = tabulate(tables, marked=arguments.csv is None)
-    if arguments.csv is None:
-        Console(markup=False).print(_table(header, rows))
-    elif arguments.csv == Path("-"):
+    header, rows = tabulate(tables, marked=arguments.out is None)
+    if arguments.out is None:
+        Console(markup=False).print(make_table(header, rows))
+    elif arguments.out == Path("-"):
         csv.writer(sys.stdout).writerows([header, *rows])
     else:
-        partial = arguments.csv.with_name(f"{arguments.csv.name}.tmp")
-        with guarded(arguments.csv, force=arguments.force):
-            with partial.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows([header, *rows])
-            partial.replace(arguments.csv)
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([header, *rows])
+        with guarded(arguments.out, force=arguments.force):
+            replace_text(arguments.out, text.getvalue())
     return 0
 
 
@@ -120,13 +147,13 @@ def prepare(arguments: argparse.Namespace) -> int:
             cache = open_cache(table, size=arguments.size, cache_dir=arguments.cache, progress=progress)
             rows.append([table.domain, str(len(table)), f"{cache.images.nbytes / 1e6:.1f} MB", cache.digest[:12]])
     Console(markup=False).print(
-        _table(("domain", "images", "size", "digest"), rows, title=f"caches in {arguments.cache}")
+        make_table(("domain", "images", "size", "digest"), rows, title=f"caches in {arguments.cache}")
     )
     return 0
 
 
 def synth(arguments: argparse.Namespace) -> int:
-    """Draw scenes of the built-in domains, with labels and masks, as a data folder."""
+    """Generate scenes of the built-in domains, with labels and masks, as a data folder."""
     from ldstyle.data.synthetic import write_scenes
 
     with _bars() as progress:
@@ -138,7 +165,7 @@ def synth(arguments: argparse.Namespace) -> int:
             workers=arguments.workers,
             progress=progress,
         )
-    Console(markup=False).print(f"drawn scenes: {out}", highlight=False, soft_wrap=True)
+    Console(markup=False).print(f"synthetic scenes: {out}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -151,7 +178,7 @@ def show(arguments: argparse.Namespace) -> int:
     shown = [table for table in found if len(table)]
     for name in [table.domain for table in found if not len(table)]:
         Console(stderr=True, markup=False).print(
-            f"note: {name} is left out, its images are not there", highlight=False, soft_wrap=True
+            f"note: {name} is left out, its images were not found", highlight=False, soft_wrap=True
         )
     if not shown:
         raise FileNotFoundError(f"No images found in '{_root(arguments)}'. See `ldstyle data --help`.")
@@ -166,7 +193,7 @@ def unpack(arguments: argparse.Namespace) -> int:
     """Unpack an official download into a folder, refusing members that would leave it."""
     from ldstyle.data.domains.unpack import unpack as unpack_archive
 
-    for path in unpack_archive(arguments.archive, _root(arguments)):
+    for path in unpack_archive(arguments.archive, arguments.out):
         Console(markup=False).print(str(path), highlight=False, soft_wrap=True)
     return 0
 
@@ -184,67 +211,6 @@ def _read(arguments: argparse.Namespace, *, require_images: bool = True) -> tupl
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ldstyle data",
-        description="Check, describe, cache, draw, show and unpack data sets.",
-        epilog=LAYOUTS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(run: Callable[[argparse.Namespace], int], *, reads: bool = True) -> argparse.ArgumentParser:
-        summary = (run.__doc__ or "").splitlines()[0]
-        command = commands.add_parser(run.__name__, help=summary, description=summary)
-        command.set_defaults(run=run)
-        if reads:
-            _add_reading(command)
-        return command
-
-    add(check).add_argument("--skip-bad", action="store_true", help="list problems as warnings instead of failing")
-    command = add(stats)
-    command.add_argument("--csv", type=Path, help="write the table as CSV to this file, '-' for standard output")
-    add_force(command)
-    command = add(prepare)
-    command.add_argument("--size", type=_positive, default=224, help="pixels per image side (default: %(default)s)")
-    command.add_argument("--cache", type=Path, default=_default_cache(), help="folder of caches (default: %(default)s)")
-    command = add(synth, reads=False)
-    command.add_argument("--out", type=Path, required=True, help="folder to write to")
-    command.add_argument("--per-domain", type=_positive, default=600, help="scenes per domain (default: %(default)s)")
-    command.add_argument("--size", type=_positive, default=128, help="pixels per scene side (default: %(default)s)")
-    command.add_argument("--seed", type=int, default=0, help="what the scenes are drawn from (default: %(default)s)")
-    command.add_argument("--workers", type=_positive, default=2, help="processes (default: %(default)s)")
-    command = add(show)
-    command.add_argument("--out", type=Path, default=Path("class_samples.png"), help="PNG (default: %(default)s)")
-    add_force(command)
-    command.add_argument(
-        "--per-cell", type=_positive, default=3, help="images per label and domain (default: %(default)s)"
-    )
-    command.add_argument("--size", type=_positive, default=128, help="pixels per image side (default: %(default)s)")
-    command.add_argument("--seed", type=int, default=0, help="which images are shown (default: %(default)s)")
-    command = add(unpack, reads=False)
-    command.add_argument("archive", type=Path, help="zip or tar file")
-    command.add_argument("--root", type=Path, required=True, help="folder to unpack into, e.g. data/ucm")
-    return parser
-
-
-def _add_reading(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--root", type=Path, help="data folder (default: $LDSTYLE_DATA)")
-    command.add_argument("--domains", nargs="+", metavar="NAME", help="domains to read (default: all)")
-    command.add_argument("--mapping", type=Path, help="label map, a YAML file")
-    command.add_argument(
-        "--labels",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="label columns of custom tables (default: all but path, domain, mask, scene, gsd)",
-    )
-    command.add_argument(
-        "--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels"
-    )
-    command.add_argument("--sea", choices=("drop", "water+sea"), default="drop", help="the label sea of UCM and AID")
-
-
 def _columns(arguments: argparse.Namespace) -> LabelColumns:
     from ldstyle.data.domains.csv import LabelColumns
 
@@ -252,33 +218,10 @@ def _columns(arguments: argparse.Namespace) -> LabelColumns:
 
 
 def _root(arguments: argparse.Namespace) -> Path:
-    root: Path | None = arguments.root
+    root: Path | None = arguments.data
     if root is None and not os.environ.get("LDSTYLE_DATA"):
-        raise ValueError("A data folder is needed: set --root DIR or $LDSTYLE_DATA. See `ldstyle data --help`.")
+        raise ValueError("A data folder is needed: set --data DIR or $LDSTYLE_DATA. See `ldstyle data --help`.")
     return root or Path(os.environ["LDSTYLE_DATA"])
-
-
-def _default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("LDSTYLE_CACHE") or Path(base, "ldstyle"))
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
-    return number
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> Table:
-    table = Table(
-        title=None if title is None else Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for i, name in enumerate(header):
-        table.add_column(Text(name), justify="right" if i else "left", no_wrap=not i)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 @contextmanager

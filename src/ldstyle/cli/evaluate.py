@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ldstyle.cli.options import TRAINED, add_shared
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``ldstyle evaluate`` and return its exit code."""
-    parser = argparse.ArgumentParser(prog="ldstyle evaluate", description="Score a finished run on a domain.")
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--domain", required=True, help="name of the domain")
-    parser.add_argument("--root", type=Path, help="data folder (default: the one the run was trained from)")
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--domain", required=True, metavar="NAME", help="domain to score on")
+    add_shared(parser, "--data", help=TRAINED)
+    add_shared(parser, "--quiet")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score a finished run on a domain."""
     from ldstyle.evaluation.evaluate import evaluate
     from ldstyle.progress import open_display
 
     with open_display(quiet=arguments.quiet) as display:
-        result = evaluate(arguments.run, domain=arguments.domain, root=arguments.root, progress=display.work)
+        result = evaluate(arguments.run, domain=arguments.domain, root=arguments.data, progress=display.work)
     if not arguments.quiet:
         sys.stdout.write(_table(result))
     return 0

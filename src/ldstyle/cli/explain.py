@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
-from ldstyle.cli.model_options import add_computing, add_images, device_of, model_files
-from ldstyle.cli.outputs import add_force, check_outputs, guarded
+from ldstyle.cli.options import add_shared, choose_device, model_files
+from ldstyle.cli.outputs import check_outputs, guarded
 from ldstyle.data.domains.samples import save_figure
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer, explanation_sheet
 from ldstyle.deploy.files import read_images, refuse_all, refuse_bad
 from ldstyle.deploy.listing import list_images, sheet_names
+from ldstyle.messages import choose_from
 from ldstyle.progress import Display, open_display
 
 
-def main(argv: Sequence[str]) -> int:
-    """Draw, for each image, a sheet that shows the evidence for each label; predicted labels stand in bold."""
-    arguments = _parser().parse_args(argv)
-    classifier = load(arguments.model).to(device_of(arguments))
-    unknown = [name for name in arguments.labels or () if name not in classifier.vocabulary]
-    if unknown:
-        known = ", ".join(classifier.vocabulary)
-        raise ValueError(f"--labels must be labels of the model; got {unknown[0]!r}. Choose from: {known}.")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_shared(parser, "model", "images", "--force", "--skip-bad", "--device", "--quiet")
+    text = "folder of sheets (default: %(default)s)"
+    add_shared(parser, "--out", default=Path("explanations"), metavar="DIR", help=text)
+    add_shared(parser, "--labels", default=None, help="labels to show (default: all)")
+    add_shared(parser, "--size", default=320, help="width of a panel in pixels (default: %(default)s)")
+    add_shared(parser, "--batch-size", default=8)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw, for each image, a sheet that shows the evidence for each label; predicted labels are bold."""
+    classifier = load(arguments.model).to(choose_device(arguments))
+    for name in arguments.labels or ():
+        if name not in classifier.vocabulary:
+            hint = choose_from(name, classifier.vocabulary)
+            raise ValueError(f"--labels must be labels of the model; got {name!r}.{hint}")
     paths = list_images(arguments.images, standard_input=sys.stdin.buffer)
     sheets = {path: arguments.out / name for path, name in zip(paths, sheet_names(paths), strict=True)}
     inputs = [*model_files(arguments.model), *paths]
@@ -61,17 +71,3 @@ def _draw(
     if not done:
         refuse_all(problems)
     return problems
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ldstyle explain", description=main.__doc__)
-    add_images(parser)
-    parser.add_argument(
-        "--out", type=Path, default=Path("explanations"), help="folder of sheets (default: %(default)s)"
-    )
-    add_force(parser)
-    parser.add_argument("--skip-bad", action="store_true", help="list images that cannot be read and leave them out")
-    parser.add_argument("--labels", nargs="+", metavar="LABEL", help="labels to show (default: all)")
-    parser.add_argument("--size", type=int, default=320, help="width of a panel in pixels (default: %(default)s)")
-    add_computing(parser, batch_size=8, workers=False)
-    return parser

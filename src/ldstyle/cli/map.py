@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from ldstyle.cli import INTERRUPTED
-from ldstyle.cli.model_options import add_computing, load_for, model_files, positive
-from ldstyle.cli.outputs import add_force, guarded
+from ldstyle.cli.options import add_shared, load_classifier, model_files, positive
+from ldstyle.cli.outputs import guarded
 from ldstyle.deploy.scene.mapping import MapOptions, footprints_of, map_scene
 from ldstyle.progress import open_display
 
 
-def main(argv: Sequence[str]) -> int:
-    """Slide over a GeoTIFF of any size and map the probability of each label; an interrupted run resumes."""
-    arguments = _parser().parse_args(argv)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add = parser.add_argument
+    add_shared(parser, "model")
+    add("scene", type=Path, help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
+    add_shared(parser, "--force", "--batch-size", "--device", "--quiet")
+    text = "GeoTIFF to write (default: SCENE-labels.tif in this folder)"
+    add_shared(parser, "--out", metavar="FILE", help=text)
+    add("--tile", type=positive, metavar="PX", help="side of a tile in pixels of the scene (default: the model's)")
+    add("--match-gsd", action="store_true", help="choose tiles that show as much ground as the training images")
+    text = "metres per pixel of the training images at the model's size, for all sources or one value for each"
+    add("--trained-gsd", type=float, nargs="+", default=(), metavar="M", help=f"{text} (default: as recorded)")
+    text = "cells of the map along a tile's side: 1 no overlap, 2 half, 4 three quarters (default: %(default)s)"
+    add("--overlap", type=positive, default=2, metavar="N", help=text)
+    text = "band numbers (default: 1 2 3, or 1 1 1 for grey)"
+    add("--bands", type=int, nargs=3, metavar=("R", "G", "B"), help=text)
+    text = "values of black and white, required unless the scene is of 8 bits"
+    add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=text)
+    text = "fraction of a tile that must have data (default: %(default)s)"
+    add("--min-valid", type=float, default=0.5, metavar="FRACTION", help=text)
+    text = "open any format of GDAL; virtual rasters such as VRT read every file and address that they name"
+    add("--allow-virtual", action="store_true", help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Slide over a GeoTIFF of any size and map the probability of each label; the same command resumes."""
     options = MapOptions(
         tile=arguments.tile,
         match_gsd=arguments.match_gsd,
@@ -40,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _map(arguments: argparse.Namespace, out: Path, options: MapOptions) -> None:
-    classifier = load_for(arguments)
+    classifier = load_classifier(arguments)
     with open_display(quiet=arguments.quiet) as display:
         made = map_scene(classifier, arguments.scene, out, options=options, progress=display.work)
         if made.resumed:
@@ -51,43 +73,3 @@ def _map(arguments: argparse.Namespace, out: Path, options: MapOptions) -> None:
             display.say(sentence)
         display.say(f"probabilities: {made.raster}")
         display.say(f"{made.regions} footprints: {made.footprints}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ldstyle map", description=main.__doc__)
-    parser.add_argument("model", help="run folder, or its model.json or model.safetensors")
-    parser.add_argument("scene", type=Path, help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
-    parser.add_argument("--out", type=Path, help="GeoTIFF to write (default: SCENE-labels.tif in this folder)")
-    add_force(parser)
-    parser.add_argument("--tile", type=positive, help="side of a tile in pixels of the scene (default: the model's)")
-    parser.add_argument(
-        "--match-gsd", action="store_true", help="choose tiles that show as much ground as the training images"
-    )
-    parser.add_argument(
-        "--trained-gsd",
-        type=float,
-        nargs="+",
-        default=(),
-        metavar="METRES",
-        help="metres per pixel of the training images at the model's size, for all sources or one value for each",
-    )
-    parser.add_argument(
-        "--overlap",
-        type=positive,
-        default=2,
-        help="cells of the map along a tile's side: 1 no overlap, 2 half, 4 three quarters (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--bands", type=int, nargs=3, metavar=("R", "G", "B"), help="bands (default: 1 2 3, or 1 1 1 for grey)"
-    )
-    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="values of black and white")
-    parser.add_argument(
-        "--min-valid", type=float, default=0.5, help="share of a tile that must have data (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--allow-virtual",
-        action="store_true",
-        help="open any format of GDAL; virtual rasters such as VRT read every file and address that they name",
-    )
-    add_computing(parser, workers=False)
-    return parser

@@ -6,7 +6,6 @@ that was changed since, is so recognised whatever its format.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -14,13 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 RECORD = ".ldstyle-outputs.jsonl"
-
-
-def add_force(parser: argparse.ArgumentParser) -> None:
-    """Add the option that switches the guard off."""
-    parser.add_argument(
-        "--force", action="store_true", help="write over inputs and over files that ldstyle did not write, too"
-    )
 
 
 @contextmanager

@@ -7,13 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from ldstyle.cli.model_options import add_computing, add_images, load_for, model_files
-from ldstyle.cli.outputs import add_force, guarded
+from ldstyle.cli.options import add_shared, load_classifier, make_table, model_files
+from ldstyle.cli.outputs import guarded
 from ldstyle.deploy.files import FilePredictions, predict_files
 from ldstyle.deploy.listing import list_images
 from ldstyle.deploy.prediction_table import FORMATS, Format, check_format, format_of, render, write_table
@@ -25,9 +23,19 @@ from ldstyle.progress import open_display
 _STANDARD_OUTPUT = Path("-")
 
 
-def main(argv: Sequence[str]) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_shared(parser, "model", "images", "--force", "--skip-bad", "--batch-size", "--device", "--quiet")
+    text = "table to write, '-' for standard output (default: %(default)s)"
+    add_shared(parser, "--out", default=_STANDARD_OUTPUT, metavar="FILE", help=text)
+    parser.add_argument("--format", choices=FORMATS, help="format of the table (default: by the suffix of --out)")
+    text = "compare the images with the model's sources, without labels, and report whether to trust the predictions"
+    parser.add_argument("--check-shift", action="store_true", help=text)
+    add_shared(parser, "--workers", default=None, help="threads that read images (default: one per core)")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Predict the labels of images and write a table of probabilities and labels."""
-    arguments = _parser().parse_args(argv)
     form = _format(arguments)
     check_format(form)
     paths = list_images(arguments.images, standard_input=sys.stdin.buffer)
@@ -38,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _predict(arguments: argparse.Namespace, paths: Sequence[Path], form: Format) -> None:
-    classifier = load_for(arguments)
+    classifier = load_classifier(arguments)
     points: tuple[InsertionPoint, ...] = ()
     if arguments.check_shift:
         check_statistics(classifier.model)
@@ -80,13 +88,11 @@ def _say(found: FilePredictions, report: ShiftReport | None, arguments: argparse
 
 
 def _label_table(report: ShiftReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for i, title in enumerate(("label", "in the sources", "expected here", "predicted here")):
-        table.add_column(title, justify="right" if i else "left")
+    rows = []
     for label in report.labels:
         sources = "unknown" if label.sources is None else f"{label.sources:.0%}"
-        table.add_row(Text(label.name), sources, f"{label.expected:.0%}", f"{label.predicted:.0%}")
-    return table
+        rows.append([label.name, sources, f"{label.expected:.0%}", f"{label.predicted:.0%}"])
+    return make_table(("label", "in the sources", "expected here", "predicted here"), rows)
 
 
 def _format(arguments: argparse.Namespace) -> Format:
@@ -94,22 +100,3 @@ def _format(arguments: argparse.Namespace) -> Format:
     if chosen is not None:
         return chosen
     return "csv" if arguments.out == _STANDARD_OUTPUT else format_of(arguments.out)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ldstyle predict", description=main.__doc__)
-    add_images(parser)
-    parser.add_argument(
-        "--out", type=Path, default=_STANDARD_OUTPUT, help="table to write; '-' for standard output (default)"
-    )
-    add_force(parser)
-    parser.add_argument("--format", choices=FORMATS, help="format of the table (default: by the suffix of --out)")
-    parser.add_argument("--skip-bad", action="store_true", help="list images that cannot be read and leave them out")
-    parser.add_argument(
-        "--check-shift",
-        action="store_true",
-        help="compare the images with the model's sources, without labels, and say whether to trust the predictions",
-    )
-    parser.add_argument("--calibrate", dest="check_shift", action="store_true", help=argparse.SUPPRESS)
-    add_computing(parser)
-    return parser

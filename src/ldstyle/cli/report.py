@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from ldstyle.cli.outputs import add_force, guarded
+from ldstyle.cli.options import add_shared
+from ldstyle.cli.outputs import guarded
 
-DESCRIPTION = """Make tables (Markdown, LaTeX, CSV), figures (PNG, SVG and their data) and one page that needs no
-network and no server from results folders of `ldstyle bench`. What is not done is named, never averaged over. Figures
-of images need the data and the models of the runs; without them the rest is made. Nothing outside the results folders
-is read without --data or --trust-record. A damaged file is named and left out, and the exit code is 1."""
-EXAMPLES = """
+EPILOG = """
 examples:
   ldstyle report results --out report
   ldstyle report results --out report --data data
@@ -23,9 +19,25 @@ examples:
 """
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``ldstyle report`` and return its exit code."""
-    arguments = _parser().parse_args(argv)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results folders of `ldstyle bench`")
+    text = "folder of the report (default: %(default)s)"
+    add_shared(parser, "--out", default=Path("report"), metavar="DIR", help=text)
+    text = "make only these items, without the page (default: all)"
+    parser.add_argument("--only", nargs="+", default=[], metavar="SLUG", help=text)
+    add_shared(parser, "--data", help="data folder (default: none, so no figures of images)")
+    add_shared(parser, "--mapping", "--trust-record", "--force")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make tables, figures and one page of the results of grids.
+
+    Tables are Markdown, LaTeX and CSV, figures PNG and SVG with their data; the page needs no network and no server.
+    Cells that are not done are named, never averaged over. Figures of images need the data and the models of the
+    runs; without them the rest is made. Nothing outside the results folders is read without --data or
+    --trust-record. A damaged file is named and left out, and the exit code is 1.
+    """
     from ldstyle.report.build import build_report
     from ldstyle.report.formats import to_markdown
     from ldstyle.report.sources import DataAccess
@@ -52,22 +64,3 @@ def main(argv: Sequence[str]) -> int:
             sys.stdout.write(f"\n{to_markdown(summary)}")
         sys.stdout.write(f"\n{len(report.files)} files. Open {report.page.resolve().as_uri()}\n")
     return 1 if report.damaged else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ldstyle report",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("results", nargs="+", type=Path, metavar="RESULTS", help="results folders of `ldstyle bench`")
-    add("--out", type=Path, default=Path("report"), metavar="DIR", help="folder of the report (default: %(default)s)")
-    add_force(parser)
-    add("--only", nargs="+", default=[], metavar="SLUG", help="make these items again, without the page")
-    add("--data", type=Path, metavar="DIR", help="data folder, for the figures of images")
-    add("--mapping", type=Path, metavar="FILE", help="label map, a YAML file, if the runs used one")
-    trust = "read the data folder and label map that the records name; only for results of your own"
-    add("--trust-record", action="store_true", help=trust)
-    return parser

@@ -1,29 +1,45 @@
-"""``ldstyle search``: search hyperparameters on source domains, or go on with a search that was stopped."""
+"""``ldstyle search``: search hyperparameters on source domains, or resume a search."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ldstyle.cli import INTERRUPTED
+from ldstyle.cli.options import LABELS, SYNTHETIC, add_shared
 
 if TYPE_CHECKING:
     from ldstyle.benchmark.search.study import SearchConfig
 
-DESCRIPTION = """Search hyperparameters on source domains alone: each source is left out in turn, and a trial's score is
-the mean mAP on the validation parts of those left out. With two sources the remaining one is paired with a photometric
-copy of itself. The optimizer's parameters are searched once with plain training, then the method's own.
 
-The same command goes on with a search that was stopped; elsewhere, with the same --out or --storage, it joins in."""
-INTERRUPTED = 130
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    from ldstyle.benchmark.grid.presets import PRESETS
+
+    add = parser.add_argument
+    add("--method", required=True, metavar="NAME", help="method of the benchmark, or a YAML file")
+    add("--sources", required=True, nargs="+", metavar="NAME", help="source domains, at least two")
+    add_shared(parser, "--data", type=str, help=SYNTHETIC)
+    add_shared(parser, *LABELS, "--cache", "--set", "--workers", "--seed", "--dry-run")
+    add("--preset", default="paper", metavar="NAME", help=f"size of a run: {', '.join(PRESETS)} (default: %(default)s)")
+    add_shared(parser, "--out", metavar="DIR", help="folder of the search (default: runs/search/PRESET-SOURCES)")
+    text = "database of the studies, e.g. postgresql://… (default: a journal file in --out)"
+    add("--storage", metavar="URL", help=text)
+    add("--shared-trials", type=int, default=40, metavar="N", help="trials for the optimizer (default: %(default)s)")
+    add("--trials", type=int, default=20, metavar="N", help="trials for the method's parameters (default: %(default)s)")
+    add("--keep-runs", action="store_true", help="keep the runs of all folds")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``ldstyle search`` and return its exit code: 0, or 130 if it was stopped on request."""
-    arguments = _parser().parse_args(argv)
-    if arguments.workers < 1:
-        raise ValueError(f"A search needs at least one worker; got {arguments.workers}.")
+def run(arguments: argparse.Namespace) -> int:
+    """Search hyperparameters on source domains alone.
+
+    Each source is left out in turn, and a trial's score is the mean mAP on the validation parts of those left out.
+    With two sources the remaining one is paired with a photometric copy of itself. The optimizer's parameters are
+    searched once with plain training, then the method's own. The same command resumes a search that was stopped;
+    elsewhere, with the same --out or --storage, it joins in. The exit code is 130 if it was stopped on request.
+    """
     config = read_config(arguments)
     from ldstyle.benchmark.grid.imagery import prepare_place
     from ldstyle.benchmark.search.cost import estimate_cost
@@ -40,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         selected = run_search(config, workers=arguments.workers)
     except KeyboardInterrupt:
-        sys.stderr.write(f"Stopped; what is finished is kept. Go on with the same command:\n  {_command(argv)}\n")
+        sys.stderr.write("Stopped. Finished trials are kept, and the same command resumes.\n")
         return INTERRUPTED
     for path in (selected, *draw(config)):
         sys.stdout.write(f"{path}\n")
@@ -72,11 +88,9 @@ def read_config(arguments: argparse.Namespace) -> SearchConfig:
     from ldstyle.benchmark.grid.methods import load_method
     from ldstyle.benchmark.grid.presets import load_preset
     from ldstyle.benchmark.search.study import SearchConfig
-    from ldstyle.cli.bench.options import parse_edits
-    from ldstyle.runs.config import default_cache_dir
+    from ldstyle.cli.grid import parse_edits
 
     preset = load_preset(arguments.preset)
-    cache_dir = Path(arguments.cache or default_cache_dir())
     sources = tuple(arguments.sources)
     return SearchConfig(
         method=load_method(arguments.method),
@@ -84,7 +98,7 @@ def read_config(arguments: argparse.Namespace) -> SearchConfig:
         place=find_place(
             arguments.data,
             preset=preset,
-            cache_dir=cache_dir,
+            cache_dir=arguments.cache,
             sea=arguments.sea,
             mapping=arguments.mapping,
             labels=arguments.labels,
@@ -99,37 +113,3 @@ def read_config(arguments: argparse.Namespace) -> SearchConfig:
         edits=parse_edits(arguments.set),
         keep_runs=arguments.keep_runs,
     )
-
-
-def _command(argv: Sequence[str]) -> str:
-    import shlex
-
-    return f"ldstyle search {shlex.join(argv)}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    from ldstyle.benchmark.grid.presets import PRESETS
-
-    parser = argparse.ArgumentParser(
-        prog="ldstyle search", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--method", required=True, metavar="NAME", help="a method of the benchmark, or a YAML file")
-    add("--sources", required=True, nargs="+", metavar="DOMAIN", help="source domains, at least two")
-    add("--data", metavar="DIR", help="data folder, own CSV, or `synthetic` ($LDSTYLE_DATA by default)")
-    add("--sea", choices=("drop", "water+sea"), default="drop", help="what becomes of the label sea of UCM and AID")
-    add("--mapping", type=Path, metavar="FILE", help="label map, a YAML file")
-    add("--labels", nargs="+", default=[], metavar="NAME", help="label columns of custom tables (default: all)")
-    add("--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels")
-    add("--cache", metavar="DIR", help="folder of decoded images ($LDSTYLE_CACHE by default)")
-    add("--preset", default="paper", metavar="NAME", help=f"size of a run: {', '.join(PRESETS)} (default: %(default)s)")
-    add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs, e.g. optimizer.epochs=20")
-    add("--out", type=Path, metavar="DIR", help="folder of the search (default: runs/search/PRESET-SOURCES)")
-    add("--storage", metavar="URL", help="database of an Optuna study, e.g. postgresql://…; a journal file by default")
-    add("--shared-trials", type=int, default=40, metavar="N", help="trials for the optimizer (default: 40)")
-    add("--trials", type=int, default=20, metavar="N", help="trials for the method's own parameters (default: 20)")
-    add("--workers", type=int, default=1, metavar="N", help="processes on this machine (default: 1)")
-    add("--seed", type=int, default=0, help="seed of runs and sampler (default: 0)")
-    add("--keep-runs", action="store_true", help="keep the runs of all folds")
-    add("--dry-run", action="store_true", help="print what it would cost, and do nothing else")
-    return parser

@@ -1,4 +1,8 @@
-"""``ldstyle train``: train a model on source domains, or go on with a run that was stopped."""
+"""``ldstyle train``: train a model on source domains, or resume a run that was stopped.
+
+Its options are the settings of :class:`ldstyle.runs.config.RunConfig` and of the chosen classes. An option is the
+setting's dotted name with hyphens; the underscores of the settings file are taken as well.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,29 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from jsonargparse import ArgumentParser
-
+from ldstyle.cli import INTERRUPTED, note_renamed
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.interruption import Interrupted
 from ldstyle.runs.settings import (
-    CHOICES,
-    OPTIONAL,
+    Entry,
     Settings,
+    all_sections,
+    choices,
     complete,
     config_from,
     dump_settings,
-    field_types,
     flatten,
+    join,
     merge,
     method_settings,
     methods,
+    nested,
     read_settings,
+    schema,
     setting_classes,
     unknown_setting,
 )
@@ -37,13 +43,23 @@ from ldstyle.runs.settings import (
 if TYPE_CHECKING:
     from ldstyle.runs.record import RunRecord
 
-USAGE = "ldstyle train --method NAME --data.root DIR --data.sources NAME,NAME --out DIR [--SETTING VALUE ...]"
+USAGE = "ldstyle train --method NAME --data DIR --sources NAME [NAME ...] --out DIR [--SETTING VALUE ...]"
 DESCRIPTION = """Train a model on source domains. The same command resumes a run that was stopped.
 
 Settings come from the method, then from --config, then from the options, each over the ones before.
 The defaults shown are those of the method and the file given with --help."""
-INTERRUPTED = 130
-CHOSEN = ("method", "quiet")
+SHORT = {
+    "data.root": "data",
+    "data.sources": "sources",
+    "data.size": "size",
+    "data.cache_dir": "cache",
+    "data.sea": "sea",
+    "data.mapping": "mapping",
+    "data.labels": "labels",
+    "data.ignore": "ignore",
+}
+"""Settings that other commands have as options, by the names they have there."""
+
 REQUIRED = ("data.root", "data.sources", "out")
 
 
@@ -60,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(config: RunConfig, argv: Sequence[str]) -> int:
-    """Train, and say where the result is or how to go on."""
+    """Train, and print the result or the command that resumes."""
     from ldstyle.runs.folder import is_done, run_folder
     from ldstyle.training.loop import fit
 
@@ -79,7 +95,7 @@ def run(config: RunConfig, argv: Sequence[str]) -> int:
 
 
 def _summary(record: RunRecord, out: str, *, before: bool) -> str:
-    """Return what a run scored, and what a reader should know about it."""
+    """Return a run's score and the labels whose threshold is not fitted."""
     from ldstyle.evaluation.predict import MIN_SAMPLES
 
     validation = record.scores["validation"]["map"]
@@ -104,134 +120,136 @@ def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
     Returns:
         The settings, and whether they are only to be printed.
     """
+    words = _spelled(argv)
     chooser = argparse.ArgumentParser(prog="ldstyle train", add_help=False, allow_abbrev=False)
     _add_choices(chooser)
-    chosen, rest = chooser.parse_known_args(list(argv))
-    settings = _chosen_settings(chosen.method, read_settings(chosen.config) if chosen.config else {})
-    for path in CHOICES:
+    chosen, rest = chooser.parse_known_args(words)
+    settings = _layers(chosen.method, read_settings(chosen.config) if chosen.config else {})
+    for path in choices():
         name = getattr(chosen, f"{path}.name")
-        settings = merge(settings, _nested(path, {"name": name}) if name else {})
-    if chosen.swad == "false":
-        settings["swad"] = None
-    elif chosen.swad == "true" or any(token.startswith("--swad.") for token in rest):
-        settings["swad"] = settings.get("swad") or {}
-    if chosen.quiet:
-        settings["quiet"] = True
-    if not {"-h", "--help"}.isdisjoint(rest):
-        _help(settings).print_help()
-        raise SystemExit(0)
-    return merge(settings, _options(settings, rest)), chosen.print_config
+        settings = merge(settings, nested({f"{path}.name": name}) if name else {})
+    if chosen.swad is not None or any(word.startswith("--swad.") for word in rest):
+        settings["swad"] = (settings.get("swad") or {}) if chosen.swad is not False else None
+    classes = setting_classes(settings)
+    parser = argparse.ArgumentParser(
+        usage=USAGE,
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_choices(parser)
+    _add_settings(parser, classes.items(), dict(flatten(complete(settings))))
+    given, unknown = parser.parse_known_args(words)
+    if unknown:
+        raise ValueError(_unknown(unknown[0], classes))
+    values = {name: value for name, value in vars(given).items() if name not in vars(chosen)}
+    values = {name: ",".join(value) if isinstance(value, list) else value for name, value in values.items()}
+    return merge(settings, nested(values)), chosen.print_config
 
 
-def _chosen_settings(method: str | None, file: Settings) -> Settings:
-    """Lay a file over its method's settings; a file that says all about its style may name a method of its own."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add all options there are, whatever is chosen, for completion."""
+    _add_choices(parser)
+    _add_settings(parser, all_sections(), {})
+
+
+def _layers(method: str | None, file: Settings) -> Settings:
+    """Lay a file over its method's settings; a file with a complete style may name a method of its own."""
     method = method or file.get("method")
-    if method is None:  # left open, so that it can be said
+    if method is None:  # left open, so that it can be noted
         return merge({key: value for key, value in method_settings("erm").items() if key != "method"}, file)
     own = method not in methods() and "style" in file
     return merge({} if own else method_settings(str(method)), file | {"method": method})
 
 
-def _add_choices(parser: Any) -> None:
+def _add_choices(parser: argparse.ArgumentParser) -> None:
     """Add the options that decide which others there are."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, a YAML file")
-    parser.add_argument("--method", metavar="NAME", help=f"one of: {', '.join(methods())} (default: erm)")
-    parser.add_argument("--print_config", action="store_true", help="print all settings as YAML, and do nothing else")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
-    for path, members in CHOICES.items():
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="settings, a YAML file (default: none)")
+    add("--method", metavar="NAME", help=f"one of: {', '.join(methods())} (default: erm)")
+    add("--print-config", action="store_true", help="print all settings as YAML, and do nothing else")
+    for path, members in choices().items():
         names = tuple(members)
-        parser.add_argument(f"--{path}.name", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
-    parser.add_argument(
+        add(f"--{path}.name", choices=names, metavar="NAME", help=f"one of: {', '.join(names)} (default: the method's)")
+    add(
         "--swad",
-        nargs="?",
-        const="true",
-        choices=("true", "false"),
-        metavar="true|false",
-        help="average the weights densely over the flat part of the validation loss, with any method (default: false)",
+        action=argparse.BooleanOptionalAction,
+        help="average the weights densely over the flat part of the validation loss (default: the method's)",
     )
 
 
-def _help(settings: Settings) -> argparse.ArgumentParser:
-    """Return a parser that lists every option of the chosen classes with its default, section by section."""
-    parser = argparse.ArgumentParser(
-        usage=USAGE, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    _add_choices(parser)
-    defaults = dict(flatten(complete(settings)))
+def _add_settings(
+    parser: argparse.ArgumentParser, classes: Iterable[tuple[str, type]], defaults: Mapping[str, Any]
+) -> None:
+    """Add an option for each setting of some classes, section by section."""
     groups: dict[str, Any] = {}
-    for name, _kind, text in _arguments(setting_classes(settings)):
-        section = name.rpartition(".")[0]
+    known: set[str] = set()
+    for section, name, entry, text in _arguments(classes):
+        if name in known:
+            continue
+        known.add(name)
         if section not in groups:
             groups[section] = parser.add_argument_group(section or "run")
-        text = f"{text.replace('``', '')} ({_default(name, defaults.get(name))})"
-        groups[section].add_argument(f"--{name}", metavar="VALUE", help=text.replace("%", "%%"))
-    return parser
+        flags = [f"--{SHORT[name]}"] if name in SHORT else []
+        flags.append(f"--{name.replace('_', '-')}")
+        options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS}
+        if entry.kind is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        elif get_origin(entry.kind) is Literal:
+            options["choices"] = get_args(entry.kind)
+        else:
+            options |= {"metavar": "VALUE", "nargs": "+" if get_origin(entry.kind) is tuple else None}
+        default = _default(name, defaults.get(name))
+        groups[section].add_argument(*flags, help=f"{text} ({default})".replace("%", "%%"), **options)
+
+
+def _arguments(classes: Iterable[tuple[str, type]]) -> Iterator[tuple[str, str, Entry, str]]:
+    """Yield section, name, entry and description of each setting that is neither a section nor a choice."""
+    for section, cls in classes:
+        texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(cls) or "", flags=re.MULTILINE))
+        for key, entry in schema(cls).items():
+            name = join(section, key)
+            if not entry.members and name != "method":
+                yield section, name, entry, " ".join(texts.get(key, "").replace("``", "").split())
 
 
 def _default(name: str, value: Any) -> str:
     if value is None and name in REQUIRED:
         return "required"
     if isinstance(value, list):
-        return f"default: {','.join(map(str, value))}"
+        return f"default: {' '.join(map(str, value)) or 'none'}"
     return f"default: {json.dumps(value) if value is None or isinstance(value, bool) else value}"
 
 
-def _options(settings: Settings, tokens: Sequence[str]) -> Settings:
-    """Parse the options that the chosen classes have; an unknown one is an error with a suggestion."""
-    classes = setting_classes(settings)
-    parser = ArgumentParser(prog="ldstyle train")
-    known: set[str] = set()
-    lists: set[str] = set()
-    for name, kind, _text in _arguments(classes):
-        known.add(name)
-        # Names and numbers of a tuple are separated by commas; they are converted with the rest of the settings.
-        lists |= {name} if get_origin(kind) is tuple else set()
-        read = str if name in lists else kind
-        parser.add_argument(f"--{name}", type=read, default=argparse.SUPPRESS)
-    for token in tokens:
-        name = token[2:].partition("=")[0]
-        if token.startswith("--") and name not in known:
-            raise ValueError(_unknown(name, classes))
-    parsed = parser.parse_args(_joined(tokens, lists)).as_dict()
-    return {key: value for key, value in parsed.items() if key in field_types(RunConfig) and key not in CHOSEN}
+def _spelled(argv: Sequence[str]) -> list[str]:
+    """Return the arguments with hyphens in the names of options, and with switches that take no value."""
+    switches = {f"--{name.replace('_', '-')}" for _, name, entry, _ in _arguments(all_sections()) if entry.kind is bool}
+    words: list[str] = []
+    for word in argv:
+        name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        if name:
+            words.append(name.replace("_", "-"))
+        if words and words[-1] in {*switches, "--swad"} and value in ("true", "false"):
+            old = words.pop()
+            words.append(old if value == "true" else f"--no-{old[2:]}")
+            note_renamed(f"{old} {value}", words[-1])
+        elif name:
+            words[-1] += f"{equals}{value}"
+        else:
+            words.append(word)
+    return words
 
 
-def _joined(tokens: Sequence[str], lists: set[str]) -> list[str]:
-    """Put commas between values of a list that are separated by spaces, as other commands have them."""
-    joined: list[str] = []
-    name = ""
-    for token in tokens:
-        follows = name in lists and not joined[-1].startswith("--")
-        if follows and not token.startswith("--"):
-            joined[-1] += f",{token}"
-            continue
-        name = token[2:] if token.startswith("--") else name
-        joined.append(token)
-    return joined
-
-
-def _unknown(name: str, classes: dict[str, type]) -> str:
+def _unknown(word: str, classes: dict[str, type]) -> str:
+    """Return why an argument is not understood, and the probable one."""
+    if not word.startswith("--"):
+        return f"ldstyle train takes options only; got {word!r}. See `ldstyle train --help`."
+    name = word[2:].partition("=")[0]
     if name in classes:
-        keys = (f"--{name}.{key}" for key in field_types(classes[name]))
+        keys = (f"--{name}.{key.replace('_', '-')}" for key in schema(classes[name]))
         return f"--{name} is a section of settings. Choose from: {', '.join(keys)}."
     section, _, key = name.rpartition(".")
     while section not in classes:
         section, _, outer = section.rpartition(".")
         key = f"{outer}.{key}"
-    return unknown_setting(f"{section}.{key}" if section else key, classes[section])
-
-
-def _arguments(classes: dict[str, type]) -> Iterator[tuple[str, Any, str]]:
-    """Yield name, type and description of each setting that is not a section of settings."""
-    for path, cls in classes.items():
-        texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(cls) or "", flags=re.MULTILINE))
-        for key, kind in field_types(cls).items():
-            name = f"{path}.{key}" if path else key
-            if name not in (*classes, *CHOSEN, *OPTIONAL):
-                yield name, kind, " ".join(texts.get(key, "").split())
-
-
-def _nested(path: str, value: Settings) -> Settings:
-    for key in reversed(path.split(".")):
-        value = {key: value}
-    return value
+    return unknown_setting(join(section, key.replace("-", "_")), classes[section])

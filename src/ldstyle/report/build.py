@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import CellResult, read_results
-from ldstyle.data.domains.vocabulary import did_you_mean
 from ldstyle.files import replace_text
+from ldstyle.messages import did_you_mean
 from ldstyle.report.advice import with_commands
 from ldstyle.report.figures import FIGURES, make_figure
 from ldstyle.report.figures.runs import Runs

@@ -7,12 +7,9 @@ apart from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
-
-def _require(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"{rule}; got {value!r}.")
+from ldstyle.messages import require
 
 
 @dataclass(frozen=True)
@@ -24,12 +21,13 @@ class FactConfig:
         gate_prob: Probability that an image is mixed. One half weighs plain and mixed images alike, as published.
     """
 
+    choice: ClassVar[str] = "fact"
     strength: float = 1.0
     gate_prob: float = 0.5
 
     def __post_init__(self) -> None:
-        _require(0 <= self.strength <= 1, "algorithm.strength must be in [0, 1]", self.strength)
-        _require(0 <= self.gate_prob <= 1, "algorithm.gate_prob must be in [0, 1]", self.gate_prob)
+        require(0 <= self.strength <= 1, "algorithm.strength must be in [0, 1]", self.strength)
+        require(0 <= self.gate_prob <= 1, "algorithm.gate_prob must be in [0, 1]", self.gate_prob)
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,14 @@ class MixupConfig:
         pairing: ``crossdomain`` mixes with an image of another domain, ``random`` by a permutation of the batch.
     """
 
+    choice: ClassVar[str] = "mixup"
     alpha: float = 0.2
     pairing: Literal["crossdomain", "random"] = "crossdomain"
 
     def __post_init__(self) -> None:
-        _require(self.alpha > 0, "algorithm.alpha must be positive", self.alpha)
+        require(self.alpha > 0, "algorithm.alpha must be positive", self.alpha)
         choices = ("crossdomain", "random")
-        _require(self.pairing in choices, f"algorithm.pairing must be one of {choices}", self.pairing)
+        require(self.pairing in choices, f"algorithm.pairing must be one of {choices}", self.pairing)
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,11 @@ class CoralConfig:
         weight: Weight γ of the distance in the objective.
     """
 
+    choice: ClassVar[str] = "coral"
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _require(self.weight >= 0, "algorithm.weight must not be negative", self.weight)
+        require(self.weight >= 0, "algorithm.weight must not be negative", self.weight)
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,15 @@ class MiroConfig:
         variance: Variance of each channel at the start; it is learned.
     """
 
+    choice: ClassVar[str] = "miro"
     weight: float = 0.1
     stages: tuple[int | str, ...] = (1, 2, 3, 4)
     variance: float = 0.1
 
     def __post_init__(self) -> None:
-        _require(self.weight >= 0, "algorithm.weight must not be negative", self.weight)
-        _require(bool(self.stages), "algorithm.stages must name at least one stage", self.stages)
-        _require(self.variance > 1e-4, "algorithm.variance must be above 1e-4", self.variance)
+        require(self.weight >= 0, "algorithm.weight must not be negative", self.weight)
+        require(bool(self.stages), "algorithm.stages must name at least one stage", self.stages)
+        require(self.variance > 1e-4, "algorithm.variance must be above 1e-4", self.variance)
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,11 @@ class GroupDroConfig:
         step_size: Step size η of the exponentiated gradient of the weights.
     """
 
+    choice: ClassVar[str] = "groupdro"
     step_size: float = 0.01
 
     def __post_init__(self) -> None:
-        _require(self.step_size >= 0, "algorithm.step_size must not be negative", self.step_size)
+        require(self.step_size >= 0, "algorithm.step_size must not be negative", self.step_size)
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,13 @@ class SagmConfig:
         alpha: Weight α of the gradient that is subtracted from the perturbation, which matches the gradients.
     """
 
+    choice: ClassVar[str] = "sagm"
     radius: float = 0.05
     alpha: float = 0.001
 
     def __post_init__(self) -> None:
-        _require(self.radius >= 0, "algorithm.radius must not be negative", self.radius)
-        _require(self.alpha >= 0, "algorithm.alpha must not be negative", self.alpha)
+        require(self.radius >= 0, "algorithm.radius must not be negative", self.radius)
+        require(self.alpha >= 0, "algorithm.alpha must not be negative", self.alpha)
 
 
 @dataclass(frozen=True)
@@ -124,12 +127,13 @@ class ErmPlusPlusConfig:
         average_ratio: Fraction of the planned steps after which weights are averaged (600 of 15,000 as published).
     """
 
+    choice: ClassVar[str] = "erm++"
     head_ratio: float = 1 / 30
     average_ratio: float = 0.04
 
     def __post_init__(self) -> None:
-        _require(0 <= self.head_ratio < 1, "algorithm.head_ratio must be in [0, 1)", self.head_ratio)
-        _require(0 <= self.average_ratio < 1, "algorithm.average_ratio must be in [0, 1)", self.average_ratio)
+        require(0 <= self.head_ratio < 1, "algorithm.head_ratio must be in [0, 1)", self.head_ratio)
+        require(0 <= self.average_ratio < 1, "algorithm.average_ratio must be in [0, 1)", self.average_ratio)
 
 
 AlgorithmConfig: TypeAlias = (
@@ -145,6 +149,7 @@ class CrossEntropyConfig:
         class_balanced: Weigh the present labels by absent / present in the training set, label by label.
     """
 
+    choice: ClassVar[str] = "bce"
     class_balanced: bool = False
 
 
@@ -158,13 +163,14 @@ class FocalConfig:
         class_balanced: Weigh the present labels by absent / present in the training set, label by label.
     """
 
+    choice: ClassVar[str] = "focal"
     gamma: float = 2.0
     alpha: float = 0.25
     class_balanced: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.gamma >= 0, "loss.gamma must not be negative", self.gamma)
-        _require(0 < self.alpha < 1, "loss.alpha must be in (0, 1)", self.alpha)
+        require(self.gamma >= 0, "loss.gamma must not be negative", self.gamma)
+        require(0 < self.alpha < 1, "loss.alpha must be in (0, 1)", self.alpha)
 
 
 @dataclass(frozen=True)
@@ -178,15 +184,16 @@ class AsymmetricConfig:
         class_balanced: Weigh the present labels by absent / present in the training set, label by label.
     """
 
+    choice: ClassVar[str] = "asymmetric"
     gamma_positive: float = 0.0
     gamma_negative: float = 4.0
     margin: float = 0.05
     class_balanced: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.gamma_positive >= 0, "loss.gamma_positive must not be negative", self.gamma_positive)
-        _require(self.gamma_negative >= 0, "loss.gamma_negative must not be negative", self.gamma_negative)
-        _require(0 <= self.margin < 1, "loss.margin must be in [0, 1)", self.margin)
+        require(self.gamma_positive >= 0, "loss.gamma_positive must not be negative", self.gamma_positive)
+        require(self.gamma_negative >= 0, "loss.gamma_negative must not be negative", self.gamma_negative)
+        require(0 <= self.margin < 1, "loss.margin must be in [0, 1)", self.margin)
 
 
 LossConfig: TypeAlias = CrossEntropyConfig | FocalConfig | AsymmetricConfig

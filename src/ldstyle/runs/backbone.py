@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import pickle
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ldstyle.data.domains.scene_table import first_few
+from ldstyle.messages import did_you_mean, first_few
 from ldstyle.nn import LinearHead, StyledNet, analyse_head
 from ldstyle.seeding import derive_seed
 
@@ -130,9 +129,8 @@ def check_name(name: str, *, pretrained: bool = False) -> None:
     if ":" in name:
         return
     if not timm.is_model(name):
-        close = difflib.get_close_matches(name, timm.list_models(), n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else "See timm.list_models()."
-        raise ValueError(f"backbone.name must be a timm network; got {name!r}. {hint}")
+        hint = did_you_mean(name, timm.list_models()) or " See timm.list_models()."
+        raise ValueError(f"backbone.name must be a timm network; got {name!r}.{hint}")
     if not pretrained:
         return
     known = timm.list_pretrained(f"{name.split('.')[0]}.*")

@@ -16,18 +16,8 @@ from ldstyle.config import (
     MixStyleConfig,
     StyleConfig,
 )
-from ldstyle.runs.algorithms import (
-    AlgorithmConfig,
-    LossConfig,
-    SagmConfig,
-    compares_domains,
-    mixes_images,
-)
-
-
-def _require(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"{rule}; got {value!r}.")
+from ldstyle.messages import require
+from ldstyle.runs.algorithms import AlgorithmConfig, LossConfig, SagmConfig, compares_domains, mixes_images
 
 
 def default_cache_dir() -> str:
@@ -41,15 +31,15 @@ class DataConfig:
     """The source domains. A target is not named here, so training cannot reach it.
 
     Attributes:
-        root: Folder that holds the domains.
-        sources: Names of the domains to train on.
-        size: Pixels per image side.
+        root: Data folder.
+        sources: Source domains.
+        size: Image side in pixels.
         cache_dir: Folder of decoded images.
-        sea: What becomes of the label ``sea`` of UCM and AID.
+        sea: Treatment of the label ``sea`` of UCM and AID: dropped, or merged with ``water``.
         mapping: Label map, a YAML file; ``None`` where the domains share their label names.
-        labels: Label columns of custom tables; all others are ignored. Empty takes every column that is no ``path``,
-            ``domain``, ``mask``, ``scene`` or ``gsd``.
-        ignore: Columns of custom tables that are no labels.
+        labels: Label columns of custom CSV files; empty takes all but ``path``, ``domain``, ``mask``, ``scene`` and
+            ``gsd``.
+        ignore: Columns of custom CSV files that are not labels.
         pseudo_domain: Add a photometrically augmented copy of the one source as a second domain.
     """
 
@@ -65,10 +55,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         distinct = bool(self.sources) and len(set(self.sources)) == len(self.sources)
-        _require(distinct, "data.sources must name at least one domain, each once", self.sources)
-        _require(self.size >= 1, "data.size must be a positive number of pixels", self.size)
+        require(distinct, "data.sources must name at least one domain, each once", self.sources)
+        require(self.size >= 1, "data.size must be a positive number of pixels", self.size)
         single = not self.pseudo_domain or len(self.sources) == 1
-        _require(single, "data.pseudo_domain makes a second domain of a single source", self.sources)
+        require(single, "data.pseudo_domain makes a second domain of a single source", self.sources)
 
 
 @dataclass(frozen=True)
@@ -79,8 +69,8 @@ class BackboneConfig:
         name: Name of a timm model.
         weights: ``hub`` downloads timm's pretrained weights, ``none`` starts at random, ``efficientnet_lite0`` takes
             the weights of the extra ``pretrained``, which needs no network; anything else is a weights file.
-        output_stride: Pixels per place of the last map, where the model can be built so; ``None`` keeps its own.
-        channels_last: Keep a place's channels side by side in memory while training, which is faster for networks of
+        output_stride: Pixels per location of the last feature map, if the model supports it; ``None`` keeps its own.
+        channels_last: Keep a location's channels adjacent in memory while training, which is faster for networks of
             depthwise convolutions on the CPU and for most on a GPU. Results differ by rounding.
     """
 
@@ -118,12 +108,12 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         for name in ("backbone_lr", "head_lr", "clip_norm"):
-            _require(getattr(self, name) > 0, f"optimizer.{name} must be positive", getattr(self, name))
+            require(getattr(self, name) > 0, f"optimizer.{name} must be positive", getattr(self, name))
         for name in ("weight_decay", "min_lr"):
-            _require(getattr(self, name) >= 0, f"optimizer.{name} must not be negative", getattr(self, name))
+            require(getattr(self, name) >= 0, f"optimizer.{name} must not be negative", getattr(self, name))
         for name in ("batch_size", "epochs", "patience"):
-            _require(getattr(self, name) >= 1, f"optimizer.{name} must be at least 1", getattr(self, name))
-        _require(self.steps_per_epoch is None or self.steps_per_epoch >= 1,
+            require(getattr(self, name) >= 1, f"optimizer.{name} must be at least 1", getattr(self, name))
+        require(self.steps_per_epoch is None or self.steps_per_epoch >= 1,
                  "optimizer.steps_per_epoch must be at least 1 or null", self.steps_per_epoch)  # fmt: skip
 
 
@@ -144,10 +134,10 @@ class SwadConfig:
     evaluate_every: int | None = None
 
     def __post_init__(self) -> None:
-        _require(self.n_converge >= 1, "swad.n_converge must be at least 1", self.n_converge)
-        _require(self.n_tolerance >= 1, "swad.n_tolerance must be at least 1", self.n_tolerance)
-        _require(self.tolerance_ratio >= 0, "swad.tolerance_ratio must not be negative", self.tolerance_ratio)
-        _require(self.evaluate_every is None or self.evaluate_every >= 1,
+        require(self.n_converge >= 1, "swad.n_converge must be at least 1", self.n_converge)
+        require(self.n_tolerance >= 1, "swad.n_tolerance must be at least 1", self.n_tolerance)
+        require(self.tolerance_ratio >= 0, "swad.tolerance_ratio must not be negative", self.tolerance_ratio)
+        require(self.evaluate_every is None or self.evaluate_every >= 1,
                  "swad.evaluate_every must be at least 1 or null", self.evaluate_every)  # fmt: skip
 
 
@@ -158,7 +148,7 @@ class RunConfig:
     Attributes:
         data: The source domains.
         out: Folder of the run.
-        method: Name of the method, for tables; what it does is said by ``style``, ``algorithm``, ``loss`` and ``swad``.
+        method: Name of the method, for tables; ``style``, ``algorithm``, ``loss`` and ``swad`` define it.
         style: Style augmentation, or ``None`` for plain training (ERM).
         stages: Stages of a timm model, or names of submodules, that style augmentation is attached to.
         algorithm: What a training step does beyond its style, or ``None``.
@@ -197,10 +187,10 @@ class RunConfig:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.devices >= 1, "devices must be at least 1", self.devices)
-        _require(self.checkpoint_minutes >= 0, "checkpoint_minutes must not be negative", self.checkpoint_minutes)
+        require(self.devices >= 1, "devices must be at least 1", self.devices)
+        require(self.checkpoint_minutes >= 0, "checkpoint_minutes must not be negative", self.checkpoint_minutes)
         split = self.optimizer.batch_size % self.devices == 0
-        _require(split, f"devices must divide optimizer.batch_size {self.optimizer.batch_size}", self.devices)
+        require(split, f"devices must divide optimizer.batch_size {self.optimizer.batch_size}", self.devices)
         # Without a partner in another domain every sample would be its own: plain training under another name.
         if mixes_domains(self.style) and len(self.data.sources) == 1 and not self.data.pseudo_domain:
             raise ValueError(

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ldstyle.data.domains.scene_table import first_few
 from ldstyle.files import replace_file, replace_text
+from ldstyle.messages import first_few
 from ldstyle.runs.backbone import (
     Preprocessing,
     check_name,

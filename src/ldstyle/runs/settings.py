@@ -1,68 +1,37 @@
 """Settings as text: YAML files, overrides, and the saved config that loads back equal.
 
-In a mapping, each choice among classes carries the member's ``name``: ``operator: {name: efdmix, top_ratio: 0.34}``.
-jsonargparse checks and converts the values; which keys there are follows from the chosen members.
+:class:`RunConfig` is the schema of files, of the command line and of saved runs: a field whose type is a dataclass is a
+section, a union of dataclasses is a choice and written with the chosen member's ``name``, as in
+``operator: {name: efdmix, top_ratio: 0.34}``. jsonargparse checks and converts the values.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from argparse import ArgumentError
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, is_dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeAlias, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser
 
-from ldstyle import config as styles
-from ldstyle.runs import algorithms
-from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
-from ldstyle.safe_yaml import load_yaml
+from ldstyle.files import load_yaml
+from ldstyle.messages import choose_from, did_you_mean
+from ldstyle.runs.config import RunConfig
 
 Settings: TypeAlias = dict[str, Any]
 """Nested settings by name, as they stand in a YAML file."""
 
-SECTIONS: dict[str, type] = {
-    "data": DataConfig,
-    "backbone": BackboneConfig,
-    "optimizer": OptimizerConfig,
-    "swad": SwadConfig,
-}
-CHOICES: dict[str, dict[str, type]] = {
-    "style": {"global": styles.GlobalConfig, "label-decoupled": styles.LabelDecoupledConfig},
-    "style.operator": {
-        "mixstyle": styles.MixStyleConfig,
-        "efdmix": styles.EFDMixConfig,
-        "csu-lite": styles.CSULiteConfig,
-        "csu": styles.CSUConfig,
-        "dsu": styles.DSUConfig,
-    },
-    "style.attention": {
-        "llam": styles.LLAMConfig,
-        "gradcam": styles.GradCamConfig,
-        "probe": styles.ProbeConfig,
-        "masks": styles.MasksConfig,
-        "uniform": styles.UniformConfig,
-    },
-    "algorithm": {
-        "fact": algorithms.FactConfig,
-        "mixup": algorithms.MixupConfig,
-        "coral": algorithms.CoralConfig,
-        "miro": algorithms.MiroConfig,
-        "groupdro": algorithms.GroupDroConfig,
-        "sagm": algorithms.SagmConfig,
-        "erm++": algorithms.ErmPlusPlusConfig,
-    },
-    "loss": {
-        "bce": algorithms.CrossEntropyConfig,
-        "focal": algorithms.FocalConfig,
-        "asymmetric": algorithms.AsymmetricConfig,
-    },
-}
+UNIONS = (Union, UnionType)
+CUTOFF = 0.5
+"""Least similarity of a name that is suggested."""
+
 ENDINGS = {
     "fact": "FACT",
     "mixup": "mixup",
@@ -76,13 +45,69 @@ ENDINGS = {
     "balanced": "class balance",
     "swad": "SWAD",
 }
-"""What may be added to a method by ``+NAME`` after its name, with its title: an algorithm, a loss, weight averaging."""
+"""Titles of what may be added to a method by ``+NAME`` after its name: an algorithm, a loss, weight averaging."""
 
-OPTIONAL = ("style", "algorithm", "loss", "swad")
-"""Sections that may be null."""
-GLOBAL_ONLY = ("csu", "dsu")
 _SURE = 0.75
-"""Similarity to a setting of another section from which on that one is suggested."""
+"""Least similarity of a setting of another section that is suggested."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A setting or a section of settings, as a config class declares it.
+
+    Attributes:
+        declared: The field of the class.
+        kind: Its type.
+        members: Classes of a section by their ``name``, '' if there is no choice; empty for a value.
+        optional: Whether it may be ``None``.
+    """
+
+    declared: dataclasses.Field[Any]
+    kind: Any
+    members: dict[str, type]
+    optional: bool
+
+    @property
+    def default(self) -> Any:
+        """Its default, ``MISSING`` if it must be given; some depend on the environment."""
+        factory = self.declared.default_factory
+        return self.declared.default if factory is MISSING else factory()
+
+
+@cache
+def schema(cls: type) -> dict[str, Entry]:
+    """Return the fields of a config class by name."""
+    hints = get_type_hints(cls)
+    found: dict[str, Entry] = {}
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        parts = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
+        members = {getattr(part, "choice", ""): part for part in parts if isinstance(part, type) and is_dataclass(part)}
+        found[field.name] = Entry(field, kind, members, NoneType in parts)
+    return found
+
+
+@cache
+def all_sections() -> tuple[tuple[str, type], ...]:
+    """Return every config class with the dotted name of its section, the members of all choices included."""
+
+    def walk(cls: type, path: str) -> Iterator[tuple[str, type]]:
+        yield path, cls
+        for key, entry in schema(cls).items():
+            for member in entry.members.values():
+                yield from walk(member, join(path, key))
+
+    return tuple(dict.fromkeys(walk(RunConfig, "")))
+
+
+@cache
+def choices() -> dict[str, dict[str, type]]:
+    """Return the members of each choice among classes by ``name``, by the dotted name of its section."""
+    found: dict[str, dict[str, type]] = {}
+    for path, cls in all_sections():
+        if hasattr(cls, "choice"):
+            found.setdefault(path, {})[cls.choice] = cls
+    return found
 
 
 def methods() -> tuple[str, ...]:
@@ -101,16 +126,14 @@ def method_settings(name: str) -> Settings:
     if ending is not None:
         return {**with_ending(method_settings(base), ending), "method": name}
     if name not in methods():
-        raise ValueError(
-            f"There is no method {name!r}.{_did_you_mean(name, methods())} Choose from: {_list(methods())}."
-        )
+        raise ValueError(f"There is no method {name!r}.{choose_from(name, methods(), cutoff=CUTOFF)}")
     text = (resources.files("ldstyle") / "configs" / "methods" / f"{name}.yaml").read_text(encoding="utf-8")
     settings: Settings = yaml.safe_load(text)
     return settings
 
 
 def split_ending(name: str) -> tuple[str, str | None]:
-    """Split what was added last off a method's name: ``ld-efdmix+coral`` is ``ld-efdmix`` with ``coral``.
+    """Split the last addition off a method's name: ``ld-efdmix+coral`` is ``ld-efdmix`` with ``coral``.
 
     Raises:
         ValueError: Something was added after weight averaging, which stands last so that a method has one name.
@@ -137,7 +160,7 @@ def with_ending(settings: Settings, ending: str) -> Settings:
         case "balanced":
             return {**settings, "loss": {**(settings.get("loss") or {"name": "bce"}), "class_balanced": True}}
         case _:
-            section = "loss" if ending in CHOICES["loss"] else "algorithm"
+            section = "loss" if ending in choices()["loss"] else "algorithm"
             if settings.get(section):
                 raise ValueError(
                     f"A run has one {section}; got {settings[section]['name']!r} and {ending!r}. Leave +{ending} out."
@@ -153,17 +176,13 @@ def read_settings(path: Path) -> Settings:
     try:
         settings = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"'{path}' must be a YAML file of settings; {_problem(error)}.") from None
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ValueError(f"'{path}' must be a YAML file of settings; {where}{problem}.") from None
     if not isinstance(settings, dict):
         raise ValueError(f"'{path}' must hold settings by name; got {type(settings).__name__}.")
     return settings
-
-
-def _problem(error: Exception) -> str:
-    """Say where and why a YAML text cannot be read, in one line."""
-    mark = getattr(error, "problem_mark", None)
-    where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-    return where + " ".join(str(getattr(error, "problem", None) or error).split())
 
 
 def merge(below: Settings, above: Settings, path: str = "") -> Settings:
@@ -176,18 +195,44 @@ def merge(below: Settings, above: Settings, path: str = "") -> Settings:
     """
     merged = dict(below)
     for key, value in above.items():
-        old, inner = merged.get(key), _join(path, key)
+        old, inner = merged.get(key), join(path, key)
         if isinstance(old, dict) and isinstance(value, dict):
-            other = inner in CHOICES and value.get("name", old.get("name")) != old.get("name")
+            other = inner in choices() and value.get("name", old.get("name")) != old.get("name")
             merged[key] = value if other else merge(old, value, inner)
         else:
             merged[key] = value
     return merged
 
 
-def settings_of(config: RunConfig) -> Settings:
+def nested(values: Mapping[str, Any]) -> Settings:
+    """Return settings by dotted name as nested settings."""
+    settings: Settings = {}
+    for name, value in values.items():
+        *path, last = name.split(".")
+        section = settings
+        for key in path:
+            section = section.setdefault(key, {})
+        section[last] = value
+    return settings
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting with its dotted name."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def settings_of(config: Any) -> Settings:
     """Return a config as settings; :func:`config_from` gives the same config back."""
-    return _describe(config, "")
+    settings = {"name": config.choice} if hasattr(config, "choice") else {}
+    cls: type = type(config)
+    for key in schema(cls):
+        value = getattr(config, key)
+        settings[key] = settings_of(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
+    return settings
 
 
 def complete(settings: Mapping[str, Any]) -> Settings:
@@ -199,7 +244,7 @@ def complete(settings: Mapping[str, Any]) -> Settings:
     Raises:
         ValueError: A key is unknown, a choice is, or a value does not fit.
     """
-    return _complete(RunConfig, _with_switches(settings), "")
+    return _complete(RunConfig, settings, "")
 
 
 def config_from(settings: Mapping[str, Any]) -> RunConfig:
@@ -218,103 +263,86 @@ def dump_settings(settings: Settings) -> str:
     return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=120)
 
 
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each setting with its dotted name."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def setting_classes(settings: Mapping[str, Any]) -> dict[str, type]:
     """Return the class of each section by its dotted name, as ``settings`` choose them; '' is the run's own."""
-    classes: dict[str, type] = {"": RunConfig}
-    for path, section in SECTIONS.items():
-        if path != "swad" or settings.get("swad") not in (None, False):
-            classes[path] = section
-    if settings.get("style"):
-        classes["style"] = _chosen("style", settings["style"])
-        for key in ("operator", "attention"):
-            if key in field_types(classes["style"]):
-                classes[f"style.{key}"] = _chosen(f"style.{key}", settings["style"].get(key, {}))
-    for path in ("algorithm", "loss"):
-        if settings.get(path):
-            classes[path] = _chosen(path, settings[path])
+    classes: dict[str, type] = {}
+
+    def walk(cls: type, chosen: Settings, path: str) -> None:
+        classes[path] = cls
+        for key, entry in schema(cls).items():
+            if entry.members and chosen[key] is not None:
+                walk(_member(entry, chosen[key], join(path, key)), chosen[key], join(path, key))
+
+    walk(RunConfig, complete(settings), "")
     return classes
 
 
-def _with_switches(settings: Mapping[str, Any]) -> Settings:
-    """Let ``swad: true`` stand for its defaults and ``false`` for none."""
-    switched = dict(settings)
-    if isinstance(switched.get("swad"), bool):
-        switched["swad"] = {} if switched["swad"] else None
-    return switched
+def unknown_setting(path: str, cls: type) -> str:
+    """Say that a key is none of a class's settings, and which was probably meant."""
+    key, known = path.rpartition(".")[2].replace("-", "_"), list(schema(cls))
+    # By the last part of the name, so that `epochs` finds `optimizer.epochs` before `keep_epochs`.
+    elsewhere = {name: join(section, name) for section, member in all_sections() for name in schema(member)}
+    (best,) = difflib.get_close_matches(key, [*known, *elsewhere], n=1, cutoff=CUTOFF) or [""]
+    if best not in known and difflib.SequenceMatcher(None, best, key).ratio() >= _SURE:
+        hint = f" Did you mean {elsewhere[best]!r}?"
+    else:
+        hint = did_you_mean(key, known, cutoff=CUTOFF) or f" Choose from: {', '.join(known)}."
+    return f"{path} is not a setting of {cls.__name__}.{hint}"
 
 
-def _describe(config: Any, path: str) -> Settings:
-    described: Settings = {}
-    if path in CHOICES:
-        described["name"] = next(name for name, member in CHOICES[path].items() if member is type(config))
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if is_dataclass(value):
-            described[field.name] = _describe(value, _join(path, field.name))
-        else:
-            described[field.name] = list(value) if isinstance(value, tuple) else value
-    return described
+def join(path: str, key: str) -> str:
+    """Return the dotted name of a setting of a section; '' is the whole."""
+    return f"{path}.{key}" if path else key
 
 
 def _complete(cls: type, given: Any, path: str) -> Settings:
     if not isinstance(given, Mapping):
         raise ValueError(f"{path} must hold settings of {cls.__name__} by name; got {given!r}.")
-    types = field_types(cls)
-    named = {"name"} if path in CHOICES else set()
+    completed = {"name": cls.choice} if hasattr(cls, "choice") else {}
     for key in given:
-        if key not in types and key not in named:
-            raise ValueError(unknown_setting(_join(path, str(key)), cls))
-    completed: Settings = {}
-    if named:
-        completed["name"] = next(name for name, member in CHOICES[path].items() if member is cls)
-    defaults = _defaults(cls)
-    for key in types:
-        inner = _join(path, key)
-        if inner in SECTIONS or inner in CHOICES:
-            completed[key] = _complete_section(inner, given.get(key, defaults[key]))
-        elif given.get(key) is None and defaults[key] is MISSING:
+        if key not in schema(cls) and key not in completed:
+            raise ValueError(unknown_setting(join(path, str(key)), cls))
+    for key, entry in schema(cls).items():
+        value, inner = given.get(key, entry.default), join(path, key)
+        if entry.members:
+            completed[key] = _complete_section(entry, value, inner)
+        elif value is MISSING or (value is None and entry.default is MISSING):
             completed[key] = None
         else:
-            completed[key] = _checked(cls, key, given.get(key, defaults[key]), inner)
+            completed[key] = _checked(entry.kind, value, inner)
     return completed
 
 
-def _complete_section(path: str, given: Any) -> Settings | None:
-    if given is MISSING:
-        given = {}
-    if is_dataclass(given):
-        given = _describe(given, path)
-    if given is None and path in OPTIONAL:
+def _complete_section(entry: Entry, given: Any, path: str) -> Settings | None:
+    if entry.optional and (given is None or given is False):
         return None
-    completed = _complete(SECTIONS.get(path) or _chosen(path, given), given, path)
-    if path == "style" and completed["name"] != "global" and completed["operator"]["name"] in GLOBAL_ONLY:
-        name = completed["operator"]["name"]
-        raise ValueError(
-            f"style.operator {name!r} is global only; got style {completed['name']!r}. Use style 'global'."
-        )
-    return completed
+    if given is MISSING or (entry.optional and given is True):
+        given = {}
+    elif is_dataclass(given):
+        given = settings_of(given)
+    return _complete(_member(entry, given, path), given, path)
 
 
-def _checked(cls: type, key: str, value: Any, path: str) -> Any:
-    """Check and convert a value by the type of its field."""
-    kind = field_types(cls)[key]
+def _checked(kind: Any, value: Any, path: str) -> Any:
+    """Check and convert a value by its type; a text may list values between commas."""
+    parsed = value
     if isinstance(value, str) and get_origin(kind) is tuple and not value.startswith("["):
-        value = [part.strip() for part in value.split(",") if part.strip()]
+        parsed = [part.strip() for part in value.split(",") if part.strip()]
     try:
-        result = _parser(kind).parse_object({"value": value})["value"]
-    except (ArgumentError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise ValueError(f"{path} does not take {value!r}: {reason}") from None
+        result = _parser(kind).parse_object({"value": parsed})["value"]
+    except (ArgumentError, TypeError, ValueError):
+        raise ValueError(f"{path} must be {_rule(kind)}; got {value!r}.") from None
     return list(result) if isinstance(result, tuple) else result
+
+
+def _rule(kind: Any) -> str:
+    """Return a type in words: ``int or null``, ``'csv' or 'none'``, ``a list of str``."""
+    parts = get_args(kind)
+    if get_origin(kind) is tuple:
+        return f"a list of {_rule(parts[0])}"
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, parts))
+    return " or ".join(map(_rule, parts)) if parts else "null" if kind is NoneType else str(kind.__name__)
 
 
 @cache
@@ -326,70 +354,32 @@ def _parser(kind: Any) -> ArgumentParser:
 
 def _build(cls: type, settings: Settings, path: str) -> Any:
     values: dict[str, Any] = {}
-    defaults = _defaults(cls)
-    for key in field_types(cls):
-        inner, value = _join(path, key), settings[key]
-        if (inner in SECTIONS or inner in CHOICES) and value is not None:
-            values[key] = _build(SECTIONS.get(inner) or _chosen(inner, value), value, inner)
-        elif value is None and defaults[key] is MISSING:
+    for key, entry in schema(cls).items():
+        inner, value = join(path, key), settings[key]
+        if entry.members and value is not None:
+            values[key] = _build(_member(entry, value, inner), value, inner)
+        elif value is None and entry.default is MISSING:
             raise ValueError(f"{inner} must be given. Set it in the settings file or by --{inner} VALUE.")
         else:
             values[key] = tuple(value) if isinstance(value, list) else value
     return cls(**values)
 
 
-def _chosen(path: str, given: Any) -> type:
-    choices = CHOICES[path]
+def _member(entry: Entry, given: Any, path: str) -> type:
+    """Return the class of a section: the only one, or the one that its ``name`` chooses."""
+    if "" in entry.members:
+        return entry.members[""]
+    names = ", ".join(entry.members)
     if not isinstance(given, Mapping) or "name" not in given:
-        raise ValueError(f"{path} must have a `name`, one of: {_list(choices)}; got {given!r}.")
+        raise ValueError(f"{path} must have a `name`, one of: {names}; got {given!r}.")
     name = given["name"]
-    if name not in choices:
-        raise ValueError(f"{path}.name must be one of: {_list(choices)}; got {name!r}.{_did_you_mean(name, choices)}")
-    return choices[name]
+    if name in entry.members:
+        return entry.members[name]
+    parent, _, key = path.rpartition(".")
+    owners = [repr(owner) for owner, cls in choices().get(parent, {}).items() if name in _members_of(cls, key)]
+    hint = f" It needs {parent}.name {' or '.join(owners)}." if owners else did_you_mean(name, entry.members)
+    raise ValueError(f"{path}.name must be one of: {names}; got {name!r}.{hint}")
 
 
-def unknown_setting(path: str, cls: type) -> str:
-    """Say that a key is none of a class's settings, and which was probably meant."""
-    key, known = path.rpartition(".")[2].replace("-", "_"), list(field_types(cls))
-    # By the last part of the name, so that `epochs` finds `optimizer.epochs` before `keep_epochs`.
-    elsewhere = {name.rpartition(".")[2]: name for name in _all_settings()}
-    (best,) = difflib.get_close_matches(key, [*known, *elsewhere], n=1, cutoff=0.5) or [""]
-    if best not in known and difflib.SequenceMatcher(None, best, key).ratio() >= _SURE:
-        hint = f" Did you mean {elsewhere[best]!r}?"
-    else:
-        hint = _did_you_mean(key, known) or f" Choose from: {_list(known)}."
-    return f"{path} is not a setting of {cls.__name__}.{hint}"
-
-
-@cache
-def _all_settings() -> tuple[str, ...]:
-    """Return the dotted names of all settings, of whatever choice."""
-    members = [(path, member) for path, choices in CHOICES.items() for member in choices.values()]
-    classes = [*members, *SECTIONS.items(), ("", RunConfig)]
-    return tuple(_join(path, key) for path, member in classes for key in field_types(member))
-
-
-def field_types(cls: type) -> dict[str, Any]:
-    """Return the types of a class's settings by name."""
-    hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls)}
-
-
-def _defaults(cls: type) -> dict[str, Any]:
-    return {
-        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
-        for field in fields(cls)
-    }
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
-
-
-def _list(names: Collection[str]) -> str:
-    return ", ".join(names)
-
-
-def _did_you_mean(name: object, names: Collection[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+def _members_of(cls: type, key: str) -> dict[str, type]:
+    return schema(cls)[key].members if key in schema(cls) else {}

@@ -15,10 +15,9 @@ from ldstyle.benchmark.search.spaces import (
     Subsets,
     Uniform,
     method_space,
-    nested,
     suggest,
 )
-from ldstyle.runs.settings import config_from, merge
+from ldstyle.runs.settings import config_from, merge, nested
 
 BASE = {"data": {"root": "data", "sources": ["a", "b"]}, "out": "run"}
 

@@ -185,7 +185,7 @@ def test_the_label_sea_is_merged_where_asked_for(root):
 
 
 def test_a_missing_data_folder_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no data folder '.*nowhere'. Set --root or \$LDSTYLE_DATA"):
+    with pytest.raises(FileNotFoundError, match=r"no data folder '.*nowhere'. Set --data or \$LDSTYLE_DATA"):
         read_domains(tmp_path / "nowhere")
     (tmp_path / "labels.csv").write_text("path,domain,tree\n")
     with pytest.raises(NotADirectoryError, match=r"'.*/labels\.csv' is a file\. Give its folder, '[^.]*'\."):

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ldstyle.data.domains.scene_table import SceneTable, fail, file_stem, first_few
+from ldstyle.data.domains.scene_table import SceneTable, fail, file_stem
 
 
 def make(**changes):
@@ -64,12 +64,6 @@ def test_labels_cannot_be_written_to():
 def test_a_table_that_does_not_fit_together_is_refused(changes, error, match):
     with pytest.raises(error, match=match):
         make(**changes)
-
-
-def test_offenders_are_named_up_to_a_few_and_counted():
-    assert first_few(["a"]) == "'a'"
-    assert first_few("abc") == "'a', 'b', 'c'"
-    assert first_few("abcdef") == "'a', 'b', 'c' and 3 more"
 
 
 def test_the_strict_report_raises_what_it_is_given():

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ldstyle.data.domains.vocabulary import LabelMap, did_you_mean, load_label_map, merge_labels
+from ldstyle.data.domains.vocabulary import LabelMap, load_label_map, merge_labels
 
 
 def write(tmp_path, text):
@@ -56,10 +56,6 @@ def test_a_target_outside_the_vocabulary_is_refused_with_a_suggestion():
 def test_labels_that_differ_in_case_only_are_refused():
     with pytest.raises(ValueError, match="differ in more than case; got 'Tree', 'tree'"):
         LabelMap(("Tree", "car", "tree"))
-
-
-def test_no_suggestion_is_made_for_a_name_unlike_any_other():
-    assert did_you_mean("zebra", ["tree", "car"]) == ""
 
 
 def test_a_label_map_reads_from_yaml(tmp_path):

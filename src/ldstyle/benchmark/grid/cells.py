@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 
 from ldstyle.benchmark.grid.methods import Method
 from ldstyle.benchmark.grid.presets import Preset, apply_preset
-from ldstyle.data.domains.vocabulary import did_you_mean
 from ldstyle.data.loading.splits import leave_one_domain_out
+from ldstyle.messages import did_you_mean
 from ldstyle.runs.config import RUNTIME
 from ldstyle.runs.settings import Settings, complete, flatten, merge
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ldstyle.data.domains.vocabulary import did_you_mean
+from ldstyle.messages import did_you_mean
 from ldstyle.runs.settings import (
     ENDINGS,
     Settings,

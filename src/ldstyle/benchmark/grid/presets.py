@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ldstyle.data.domains.vocabulary import did_you_mean
+from ldstyle.messages import did_you_mean
 from ldstyle.runs.settings import Settings, complete, merge
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ldstyle.benchmark.grid.methods import Method, load_method
 from ldstyle.benchmark.results.comparison import Entry, Result, Results
-from ldstyle.benchmark.search.spaces import nested
+from ldstyle.runs.settings import nested
 
 SENSITIVITY_SEED = 1000
 """Seed of all sweeps, far from those of the main runs, which count from 0."""

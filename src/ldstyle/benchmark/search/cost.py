@@ -1,4 +1,4 @@
-"""What a search will cost, before it is begun."""
+"""The cost of a search, before it starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ldstyle.runs.sources import read_tables
 
 @dataclass(frozen=True)
 class Cost:
-    """What is left to do.
+    """Remaining work.
 
     Attributes:
         trials: Trials left, by study.
@@ -52,7 +52,7 @@ class Cost:
 
 
 def estimate_cost(config: SearchConfig) -> Cost:
-    """Estimate what is left of a search: from the trials it has finished, or from a step timed here."""
+    """Estimate the remaining cost of a search: from the trials it has finished, or from a step timed here."""
     storage = open_storage(config.out, config.storage)
     shared = shared_phase(config)
     phases = [phase for phase in (shared, method_phase(config, {})) if phase is not None]

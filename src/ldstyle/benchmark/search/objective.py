@@ -1,4 +1,4 @@
-"""What a trial does: train on all sources but one, score on the one left out, and average over the folds."""
+"""A trial: where it looks, and its score, the mean over the sources left out in turn."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import optuna
-from optuna.trial import TrialState
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
 
-from ldstyle.benchmark.search.spaces import Parameter, nested, suggest
-from ldstyle.benchmark.search.storage import ERROR, FOLDS, RETRY_OF, WORKER, queue_again
+from ldstyle.benchmark.search.spaces import Parameter, suggest
+from ldstyle.benchmark.search.storage import ERROR, FOLDS, WORKER, retry_history
 from ldstyle.data.loading.splits import SourceFold, split_domain
 from ldstyle.runs.config import RunConfig
-from ldstyle.runs.settings import Settings, config_from, merge
+from ldstyle.runs.settings import Settings, config_from, merge, nested
+from ldstyle.seeding import derive_seed
 
 FoldScore: TypeAlias = Callable[[RunConfig, SourceFold], float]
-"""Trains as a config says and returns the mAP on the validation part of the fold's held-out source."""
+"""Trains a config and returns the mAP on the validation part of the fold's held-out source."""
 
 
 class Surplus(Exception):  # noqa: N818 - not an error: another worker's trial was the last one wanted
@@ -34,12 +37,12 @@ class Objective:
 
     Attributes:
         settings: Settings of a run but for its parameters, sources and folder.
-        space: What is searched.
+        space: Parameters to search.
         folds: The sources left out in turn.
         budget: Trials wanted.
         out: Folder of the search.
         worker: Name of the worker that runs the trials.
-        score: What is done in a fold.
+        score: Trains and scores a fold.
         keep_runs: Whether the runs of the folds are kept once they are scored.
     """
 
@@ -55,7 +58,7 @@ class Objective:
     def __call__(self, trial: optuna.Trial) -> float:
         """Return the mean held-out mAP; the median rule is asked after each fold with the mean so far.
 
-        A fold that an earlier attempt at the same trial has scored is not run again, and one that it has begun goes on
+        A fold that an earlier attempt at the same trial has scored is not run again, and one that it has begun resumes
         from its checkpoint.
 
         Raises:
@@ -71,7 +74,7 @@ class Objective:
         try:
             value = self._mean_over_folds(trial, settings, folder)
         except KeyboardInterrupt:
-            queue_again(trial.study, trial.study.trials[trial.number], died=False)
+            trial.study.enqueue_trial(trial.params, user_attrs={FOLDS: trial.user_attrs.get(FOLDS, {})})
             raise
         except Exception as error:
             if not isinstance(error, optuna.TrialPruned):
@@ -102,17 +105,18 @@ class Objective:
 def admitted(trial: optuna.Trial, *, budget: int) -> bool:
     """Whether a trial is among the ``budget`` that are wanted; numbers decide, so all workers agree.
 
-    Two workers may both have seen that a third died, and queued its trial twice; the first counts.
+    Two workers may both have seen that a third died, and retried its trial twice; the first counts.
     """
-    before = [other for other in trial.study.get_trials(deepcopy=False) if other.number < trial.number]
-    origin = trial.user_attrs.get(RETRY_OF)
-    if origin is not None and any(other.user_attrs.get(RETRY_OF) == origin for other in before):
+    trials = trial.study.get_trials(deepcopy=False)
+    before = [other for other in trials if other.number < trial.number]
+    history = retry_history(trials[trial.number])
+    if history and any(retry_history(other) == history for other in before):
         return False
     return sum(is_spent(other) or not other.state.is_finished() for other in before) < budget
 
 
-def is_spent(trial: optuna.trial.FrozenTrial) -> bool:
-    """Whether a trial came to its end: a score, pruned, or an error of its own; not if it was only cut off."""
+def is_spent(trial: FrozenTrial) -> bool:
+    """Whether a trial has ended by a score, by pruning or by an error of its own, not by the death of its worker."""
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED) or (
         trial.state is TrialState.FAIL and ERROR in trial.user_attrs
     )
@@ -158,3 +162,34 @@ def held_out_map(config: RunConfig, domain: str) -> float:
 
 def _digest(settings: Settings) -> str:
     return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+class NumberedSampler(BaseSampler):
+    """Multivariate TPE whose draws follow from a trial's number: no two workers draw alike, and no resumed one again.
+
+    Args:
+        seed: Seed of the search.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Return the parameters that are drawn together."""
+        return self._of(trial).infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Draw parameters together."""
+        return self._of(trial).sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw one parameter on its own, while there are too few trials to learn from."""
+        return self._of(trial, param_name).sample_independent(study, trial, param_name, param_distribution)
+
+    def _of(self, trial: FrozenTrial, *purpose: str) -> TPESampler:
+        seed = derive_seed("search", self._seed, trial.number, *purpose) % 2**32
+        return TPESampler(multivariate=True, constant_liar=True, seed=seed)

@@ -1,8 +1,8 @@
-"""Table 2 as data: what is searched, in which range, and for which methods."""
+"""Table 2 as data: the parameters of a search, their ranges, and the methods that have them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -32,8 +32,6 @@ from ldstyle.runs.algorithms import (
 
 if TYPE_CHECKING:
     import optuna
-
-    from ldstyle.runs.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -225,15 +223,3 @@ def suggest(trial: optuna.trial.BaseTrial, parameter: Parameter) -> Any:
             return trial.suggest_categorical(name, values)
         case Subsets() as subsets:
             return [int(part) for part in str(trial.suggest_categorical(name, subsets.names)).split("+")]
-
-
-def nested(values: Mapping[str, Any]) -> Settings:
-    """Return settings by dotted name as nested settings."""
-    settings: Settings = {}
-    for name, value in values.items():
-        *path, last = name.split(".")
-        section = settings
-        for key in path:
-            section = section.setdefault(key, {})
-        section[last] = value
-    return settings

@@ -1,9 +1,9 @@
-"""Where the trials of a search are kept, and what becomes of those whose worker died.
+"""Storage of a search's trials, and retries of those whose worker died.
 
 A journal file serves one machine or a shared folder: every worker holds a lock while it lives, which the system takes
-back when it dies, so anyone can see whose trials are orphaned. A database serves workers without a shared folder:
-there, running trials send a heartbeat. Either way an orphaned trial is marked failed and its parameters are queued
-again, with the scores of the folds it had finished.
+back when it dies, so orphaned trials are recognised. A database serves workers without a shared folder: there, running
+trials send Optuna's heartbeat. Either way an orphaned trial is marked failed and retried by Optuna's callback, with the
+scores of the folds it had finished.
 """
 
 from __future__ import annotations
@@ -13,35 +13,31 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import optuna
 from filelock import FileLock, Timeout
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages._heartbeat import BaseHeartbeat
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 JOURNAL = "journal.log"
 WORKERS = "workers"
 WORKER = "worker"
-RETRIES = "retries"
-RETRY_OF = "retry_of"
 FOLDS = "folds"
 ERROR = "error"
-"""Attributes of a trial: who runs it, how often it was begun again and after which, scores by fold, why it failed."""
+"""Attributes of a trial: its worker, its scores by fold, why it failed."""
 
 MAX_RETRIES = 3
 HEARTBEAT_SECONDS = 30
 LOCK_SECONDS = 10
-POLL_SECONDS = 0.05
 OPEN_ATTEMPTS = 4
 NAMELESS = timedelta(minutes=1)
-"""Age at which a running trial without a worker is taken for orphaned: a worker signs its trial at once."""
+"""Age at which a running trial without a worker counts as orphaned: a worker signs its trial at once."""
 
 
 def open_storage(out: Path, url: str | None = None, *, heartbeat_seconds: int = HEARTBEAT_SECONDS) -> BaseStorage:
@@ -56,12 +52,14 @@ def open_storage(out: Path, url: str | None = None, *, heartbeat_seconds: int = 
         ValueError: ``url`` is no address of a database, its driver is missing, or the database cannot be opened.
     """
     if url is None:
-        # The lock is a link to the journal, and a relative one would lead from the wrong folder to nowhere.
-        path = (out / JOURNAL).absolute()
+        path = out / JOURNAL
         out.mkdir(parents=True, exist_ok=True)
         path.touch()
-        lock = JournalLock(path, seconds=LOCK_SECONDS)
-        drop_torn_line(path, lock)
+        link = path.with_name(f"{JOURNAL}.lock")
+        if link.is_symlink() and not link.exists():  # of an earlier release; it would be waited for without end
+            link.unlink(missing_ok=True)
+        lock = JournalFileOpenLock(str(path), grace_period=LOCK_SECONDS)
+        _drop_torn_line(path, lock)
         return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
     for _ in range(OPEN_ATTEMPTS):
         # Workers that are the first to open a database make its tables at once, and all but one fail.
@@ -82,40 +80,17 @@ def open_storage(out: Path, url: str | None = None, *, heartbeat_seconds: int = 
 
 def _open_database(url: str, heartbeat_seconds: int) -> RDBStorage:
     arguments = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
+    with _experimental():
         return RDBStorage(
             url,
             engine_kwargs=arguments,
             heartbeat_interval=heartbeat_seconds,
             grace_period=4 * heartbeat_seconds,
-            heartbeat_stale_trial_callback=queue_again,
+            heartbeat_stale_trial_callback=retry,
         )
 
 
-class JournalLock(JournalFileSymlinkLock):
-    """The lock of a journal; one that a worker killed in the moment of writing leaves behind is broken.
-
-    Args:
-        path: The journal, an absolute path.
-        seconds: Age at which a lock is broken.
-    """
-
-    def __init__(self, path: Path, *, seconds: int) -> None:
-        super().__init__(str(path), grace_period=seconds)
-
-    def acquire(self) -> bool:
-        """Wait for the lock and take it; a dangling link would be waited for without end."""
-        link = Path(self._lock_file)
-        while link.is_symlink() and not link.exists():
-            with suppress(FileNotFoundError):
-                if time.time() - link.lstat().st_mtime > (self.grace_period or 0):
-                    link.unlink()
-            time.sleep(POLL_SECONDS)
-        return super().acquire()
-
-
-def drop_torn_line(path: Path, lock: JournalFileSymlinkLock) -> None:
+def _drop_torn_line(path: Path, lock: JournalFileOpenLock) -> None:
     """Cut a journal back to its last whole line: one torn by a crash would spoil the line that is written next."""
     lock.acquire()
     try:
@@ -150,22 +125,22 @@ def is_alive(out: Path, worker: str) -> bool:
         return True
 
 
-def reclaim(study: optuna.Study, out: Path | None, *, watched: set[int] | None = None) -> int:
-    """Fail the running trials of dead workers and queue their parameters again.
+def reclaim(study: optuna.Study, storage: BaseStorage, out: Path, *, watched: set[int]) -> int:
+    """Fail the running trials of dead workers and retry them.
 
     Args:
         study: The study.
-        out: Folder of a search with a journal; ``None`` goes by the heartbeats of a database.
+        storage: Its storage; a database goes by heartbeats, a journal by the locks of the workers.
+        out: Folder of the search.
         watched: Running trials of a database that the caller has seen before; new ones are added.
 
     Returns:
         How many there were in a journal.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        optuna.storages.fail_stale_trials(study)
-    if out is None:
-        _watch(study, set() if watched is None else watched)
+    if isinstance(storage, RDBStorage):
+        with _experimental():
+            optuna.storages.fail_stale_trials(study)
+        _watch(study, storage, watched)
         return 0
     orphaned = [trial for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]) if _dead(trial, out)]
     count = 0
@@ -174,33 +149,42 @@ def reclaim(study: optuna.Study, out: Path | None, *, watched: set[int] | None =
             study.tell(trial.number, state=TrialState.FAIL)
         except (UpdateFinishedTrialError, ValueError):
             continue  # another worker was faster
-        queue_again(study, trial)
+        retry(study, study.trials[trial.number])
         count += 1
     return count
 
 
-def _watch(study: optuna.Study, watched: set[int]) -> None:
+def _watch(study: optuna.Study, storage: RDBStorage, watched: set[int]) -> None:
     """Give each running trial a heartbeat when it is first seen.
 
     Optuna never calls a trial stale that has had none, and a worker can die between creating a trial and its first.
     """
-    storage = study._storage  # as optuna.storages.fail_stale_trials, which has no public way to it either
-    if not isinstance(storage, BaseHeartbeat):
-        return
+    study_id = storage.get_study_id_from_name(study.study_name)
     for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
         if trial.number not in watched:
             watched.add(trial.number)
-            storage.record_heartbeat(trial._trial_id)
+            storage.record_heartbeat(storage.get_trial_id_from_study_id_trial_number(study_id, trial.number))
 
 
-def queue_again(study: optuna.Study, trial: FrozenTrial, *, died: bool = True) -> None:
-    """Queue the parameters of a trial that did not come to its end; one whose workers keep dying is given up."""
-    attributes = dict(trial.user_attrs)
-    attributes.pop(WORKER, None)
-    attributes[RETRIES] = attributes.get(RETRIES, 0) + died
-    attributes[RETRY_OF] = trial.number
-    if attributes[RETRIES] <= MAX_RETRIES:
-        study.enqueue_trial(trial.params, user_attrs=attributes)
+def retry(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Queue the parameters of a trial whose worker died; one whose workers keep dying is given up."""
+    trial.user_attrs = {name: value for name, value in trial.user_attrs.items() if name != WORKER}
+    with _experimental():
+        RetryHeartbeatStaleTrialCallback(max_retry=MAX_RETRIES)(study, trial)
+
+
+def retry_history(trial: FrozenTrial) -> list[int]:
+    """Return the numbers of the trials that a trial retries."""
+    with _experimental():
+        return RetryHeartbeatStaleTrialCallback.retry_history(trial)
+
+
+@contextmanager
+def _experimental() -> Iterator[None]:
+    """Use what Optuna calls experimental without its warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        yield
 
 
 def _dead(trial: FrozenTrial, out: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Hyperparameter search: the optimizer once with plain training, then what is a method's own, on the sources only.
+"""Hyperparameter search on the sources only: the optimizer once with plain training, then the method's own parameters.
 
 Any number of workers share a study, here or elsewhere; each takes trials until as many as wanted are spent. What is
 finished is kept whatever happens to a worker.
@@ -22,14 +22,13 @@ from optuna.trial import FrozenTrial, TrialState
 from ldstyle.benchmark.grid.imagery import Place
 from ldstyle.benchmark.grid.methods import Method, load_method
 from ldstyle.benchmark.grid.presets import Preset, apply_preset, apply_schedule
-from ldstyle.benchmark.search.objective import FoldScore, Objective, is_spent, train_and_score
-from ldstyle.benchmark.search.sampler import NumberedSampler
-from ldstyle.benchmark.search.spaces import SHARED_SPACE, Parameter, method_space, nested, suggest
-from ldstyle.benchmark.search.storage import ERROR, HEARTBEAT_SECONDS, WORKER, open_storage, reclaim, signed_in
+from ldstyle.benchmark.search.objective import FoldScore, NumberedSampler, Objective, is_spent, train_and_score
+from ldstyle.benchmark.search.spaces import SHARED_SPACE, Parameter, method_space, suggest
+from ldstyle.benchmark.search.storage import ERROR, HEARTBEAT_SECONDS, open_storage, reclaim, signed_in
 from ldstyle.data.loading.splits import SourceFold, leave_one_source_out
 from ldstyle.files import replace_text
 from ldstyle.runs.config import RUNTIME
-from ldstyle.runs.settings import Settings, complete, config_from, dump_settings, flatten, merge
+from ldstyle.runs.settings import Settings, complete, config_from, dump_settings, flatten, merge, nested
 
 SHARED = "shared"
 """Name of the study of the optimizer's parameters, and of the file of its result."""
@@ -49,7 +48,7 @@ class SearchConfig:
     Attributes:
         method: The method whose parameters are searched.
         sources: Source domains; a target is never named.
-        place: Where the data are.
+        place: The data.
         preset: How large a run is.
         out: Folder of the search; searches of other methods on the same sources share it, and the optimizer's study.
         storage: URL of a database for workers without a shared folder; ``None`` keeps a journal file in ``out``.
@@ -93,7 +92,7 @@ class Phase:
 
     Attributes:
         name: ``shared``, or the method's name.
-        space: What is searched.
+        space: Parameters to search.
         settings: Complete settings of a run, but for its parameters, sources and folder.
         budget: Trials wanted.
     """
@@ -124,8 +123,8 @@ def take_part(
 
     Args:
         config: The search.
-        score: What is done in a fold.
-        say: Told of each trial; by default standard error is.
+        score: Trains and scores a fold.
+        say: Takes a line about each trial; the default writes to standard error.
 
     Returns:
         The file of the selected settings, which is a method file: ``ldstyle train --config`` and the benchmark take it.
@@ -156,37 +155,38 @@ def work_off(
 ) -> optuna.Study:
     """Run trials of a study until it has all that are wanted."""
     study = open_study(config, phase, storage)
-    failures = 0
+    failures: list[str] = []
+
+    def note(_study: optuna.Study, trial: FrozenTrial) -> None:
+        if not is_spent(trial):  # one too many
+            return
+        say(describe(trial, phase))
+        failures.append(trial.user_attrs[ERROR]) if trial.state is TrialState.FAIL else failures.clear()
+        if len(failures) >= FAILURES_IN_A_ROW:
+            raise ValueError(f"{len(failures)} trials in a row failed; the last by {failures[-1]}")
+
     with signed_in(config.out) as worker:
         objective = Objective(
             phase.settings, phase.space, config.folds, phase.budget, config.out, worker, score, config.keep_runs
         )
         watched: set[int] = set()
-        while not is_finished(study, phase):
-            reclaim(study, config.out if config.storage is None else None, watched=watched)
+        while spent(study) < phase.budget:
+            reclaim(study, storage, config.out, watched=watched)
             if not _wanted(study, phase):
                 time.sleep(POLL_SECONDS)
                 continue
-            began = {trial.number for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()}
             try:
-                study.optimize(objective, n_trials=1, catch=(Exception,))
+                study.optimize(objective, n_trials=1, catch=(Exception,), callbacks=[note])
             except (UpdateFinishedTrialError, ValueError) as error:
                 if isinstance(error, ValueError) and "Cannot tell" not in str(error):
                     raise
                 # This process gave no sign of life for so long that another has given its trial up.
                 say(f"{phase.name}: a trial was given up by another worker meanwhile ({error})")
-                continue
-            mine = [t for t in study.get_trials(deepcopy=False) if t.number not in began and _by(t, worker)]
-            for trial in mine:
-                say(describe(trial, phase))
-                failures = failures + 1 if trial.state is TrialState.FAIL else 0
-            if failures >= FAILURES_IN_A_ROW:
-                raise ValueError(f"{failures} trials in a row failed; the last by {mine[-1].user_attrs[ERROR]}")
     return study
 
 
 def open_study(config: SearchConfig, phase: Phase, storage: BaseStorage) -> optuna.Study:
-    """Create a study, or go on with it if its settings are the same."""
+    """Create a study, or resume it if its settings are the same."""
     study = optuna.create_study(
         storage=storage,
         sampler=NumberedSampler(config.seed),
@@ -216,13 +216,8 @@ def study_name(config: SearchConfig, phase: str) -> str:
     return f"{config.preset.name}/{'+'.join(config.sources)}/{phase}"
 
 
-def is_finished(study: optuna.Study, phase: Phase) -> bool:
-    """Whether as many trials as wanted came to their end."""
-    return spent(study) >= phase.budget
-
-
 def spent(study: optuna.Study) -> int:
-    """Count the trials that came to their end."""
+    """Count the trials that have ended; see :func:`is_spent`."""
     return sum(map(is_spent, study.get_trials(deepcopy=False)))
 
 
@@ -240,7 +235,7 @@ def best_settings(study: optuna.Study, phase: Phase) -> Settings:
 
 
 def describe(trial: FrozenTrial, phase: Phase) -> str:
-    """Return what a finished trial came to, in one line."""
+    """Return the outcome of a finished trial in one line."""
     values = ", ".join(
         f"{p.symbol} {_short(trial.params[p.setting])}" for p in phase.space if p.setting in trial.params
     )
@@ -275,12 +270,8 @@ def _wanted(study: optuna.Study, phase: Phase) -> bool:
     return waiting or under_way < phase.budget
 
 
-def _by(trial: FrozenTrial, worker: str) -> bool:
-    return trial.state.is_finished() and trial.user_attrs.get(WORKER) == worker
-
-
 def _write_selected(path: Path, config: SearchConfig, study: optuna.Study, settings: Settings) -> None:
-    """Write the selected settings as a method file; the sentence on top says where they come from."""
+    """Write the selected settings as a method file; a comment on top names their origin."""
     sentence = (
         f"# Selected by leaving out {', '.join(config.sources)} in turn: mean held-out validation mAP "
         f"{100 * study.best_value:.2f} in trial {study.best_trial.number} of {spent(study)}.\n"

@@ -18,13 +18,13 @@ PRELOADED = ["ldstyle.benchmark.search.study", "ldstyle.training.loop", "timm"]
 
 
 def run_search(config: SearchConfig, *, workers: int = 1) -> Path:
-    """Run a search, or go on with one, by ``workers`` processes that share the cores.
+    """Run a search, or resume one, by ``workers`` processes that share the cores.
 
     Returns:
         The file of the selected settings.
 
     Raises:
-        ChildProcessError: A worker ended before the search did; the others have gone on without it.
+        ChildProcessError: A worker ended before the search did; the others have continued without it.
         KeyboardInterrupt: The search was stopped; nothing that was finished is lost.
     """
     if workers < 1:
@@ -53,7 +53,7 @@ def _run_workers(config: SearchConfig, workers: int) -> None:
     if INTERRUPTED in codes:
         raise KeyboardInterrupt
     if any(codes):
-        raise ChildProcessError(f"Workers ended with exit codes {codes}. Run the same command again to go on.")
+        raise ChildProcessError(f"Workers ended with exit codes {codes}. The same command resumes.")
 
 
 def _context() -> BaseContext:

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 from ldstyle.data.domains.csv_text import Sheet, drop_duplicates, parse_labels, read_sheet, read_start
-from ldstyle.data.domains.scene_table import IMAGE_SUFFIXES, PAPER_VOCABULARY, Report, SceneTable, fail, first_few
-from ldstyle.data.domains.vocabulary import LabelMap, did_you_mean, merge_labels
+from ldstyle.data.domains.scene_table import IMAGE_SUFFIXES, PAPER_VOCABULARY, Report, SceneTable, fail
+from ldstyle.data.domains.vocabulary import LabelMap, merge_labels
+from ldstyle.messages import did_you_mean, first_few
 
 Sea: TypeAlias = Literal["drop", "water+sea"]
 """What becomes of the label ``sea`` of UCM and AID: dropped, as Table 1 has it, or merged into ``water``."""

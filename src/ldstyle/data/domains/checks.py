@@ -13,10 +13,11 @@ from pathlib import Path
 from ldstyle.data.domains.archives import Sea
 from ldstyle.data.domains.csv import ALL_LABELS, LabelColumns, unlisted_images
 from ldstyle.data.domains.discovery import Source, read_source
-from ldstyle.data.domains.scene_table import Progress, SceneTable, first_few
+from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.domains.table1 import differences
 from ldstyle.data.domains.vocabulary import LabelMap
 from ldstyle.data.loading.decode import decode, decode_mask, image_size
+from ldstyle.messages import first_few
 
 PROBE_SIZE = 32
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from ldstyle.data.domains.archives import find_images
 from ldstyle.data.domains.csv_text import Sheet, drop_duplicates, parse_labels, read_sheet
-from ldstyle.data.domains.scene_table import Report, SceneTable, fail, first_few
-from ldstyle.data.domains.vocabulary import LabelMap, did_you_mean, load_label_map, merge_labels
+from ldstyle.data.domains.scene_table import Report, SceneTable, fail
+from ldstyle.data.domains.vocabulary import LabelMap, load_label_map, merge_labels
+from ldstyle.messages import did_you_mean, first_few
 
 DESCRIPTIVE = ("path", "domain", "mask", "scene", "gsd")
 """Columns that are no labels: the image, its domain, its mask, what it must not be split from, and metres per pixel."""

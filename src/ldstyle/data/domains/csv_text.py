@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ldstyle.data.domains.scene_table import Report, fail, first_few
+from ldstyle.data.domains.scene_table import Report, fail
+from ldstyle.messages import first_few
 
 # Tables that pandas wrote with gaps in a column hold floats.
 CELLS = {"": -1, "0": 0, "0.0": 0, "1": 1, "1.0": 1}

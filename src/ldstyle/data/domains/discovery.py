@@ -19,7 +19,8 @@ from ldstyle.data.domains.archives import (
 from ldstyle.data.domains.csv import ALL_LABELS, LabelColumns, open_table, read_table, refuse_twins
 from ldstyle.data.domains.csv_text import read_header, read_sheet
 from ldstyle.data.domains.scene_table import PAPER_VOCABULARY, Report, SceneTable, fail
-from ldstyle.data.domains.vocabulary import LabelMap, did_you_mean, load_label_map
+from ldstyle.data.domains.vocabulary import LabelMap, load_label_map
+from ldstyle.messages import did_you_mean
 
 OWN_TABLE = "labels.csv"
 LAYOUT = (
@@ -58,7 +59,7 @@ def find_domains(
         raise NotADirectoryError(f"A data folder is needed; '{root}' is a file. Give its folder, '{root.parent}'.")
     if not root.is_dir():
         raise FileNotFoundError(
-            f"There is no data folder '{root}'. Set --root or $LDSTYLE_DATA to a folder with {LAYOUT}."
+            f"There is no data folder '{root}'. Set --data or $LDSTYLE_DATA to a folder with {LAYOUT}."
         )
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     own = [path for folder in folders if (path := folder / OWN_TABLE).is_file() and not is_label_table(path)]

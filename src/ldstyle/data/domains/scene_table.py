@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -37,13 +37,6 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 def fail(problem: Exception) -> None:
     """Raise ``problem``: the strict way of reporting."""
     raise problem
-
-
-def first_few(offenders: Iterable[str], *, limit: int = 3) -> str:
-    """Name the first ``limit`` offenders and count the rest, e.g. ``'a', 'b', 'c' and 9 more``."""
-    names = [repr(name) for name in offenders]
-    rest = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def file_stem(domain: str) -> str:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from filelock import FileLock
 
-from ldstyle.data.domains.scene_table import first_few
+from ldstyle.messages import first_few
 
 _Opened: TypeAlias = zipfile.ZipFile | tarfile.TarFile
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ldstyle.data.domains.scene_table import first_few
-from ldstyle.safe_yaml import load_yaml
-
-
-def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """Return `` Did you mean 'tree'?`` for the choice closest to ``name``, or nothing if none is close."""
-    spelled = {choice.casefold(): choice for choice in choices}
-    close = difflib.get_close_matches(name.casefold(), list(spelled), n=1)
-    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+from ldstyle.files import load_yaml
+from ldstyle.messages import did_you_mean, first_few
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem, first_few
+from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem
 from ldstyle.data.loading.cache_files import SourceFile, Times, hash_sources, read_sources, stat_sources
 from ldstyle.data.loading.decode import require_side
+from ldstyle.messages import first_few
 
 FORMAT = 2
 """Version of the layout and of the decoding rules; a change of either makes new caches."""

@@ -14,8 +14,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ldstyle.data.domains.scene_table import Progress, SceneTable, first_few
+from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.loading.decode import decode, decode_mask
+from ldstyle.messages import first_few
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

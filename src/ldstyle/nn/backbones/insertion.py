@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
 from torch import nn
 
+from ldstyle.messages import did_you_mean
 from ldstyle.nn.backbones.geometry import Declared, Geometry, Layout
 from ldstyle.nn.backbones.probe import Survey, survey
 
@@ -134,8 +134,7 @@ def _by_number(stage: int, listing: Sequence[InsertionPoint]) -> InsertionPoint:
 def _by_name(backbone: nn.Module, name: str, found: Survey, listing: Sequence[InsertionPoint]) -> InsertionPoint:
     names = [name for name, _ in backbone.named_modules() if name]
     if name not in names:
-        close = get_close_matches(name, [point.name for point in listing]) or get_close_matches(name, names)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
+        hint = did_you_mean(name, [point.name for point in listing]) or did_you_mean(name, names)
         raise ValueError(f"Submodule '{name}' does not exist.{hint} This network offers {_enumerate(listing)}.")
     point = point_at(name, found, listing)
     if point is not None:

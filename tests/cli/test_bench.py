@@ -19,7 +19,7 @@ from ldstyle.benchmark.grid.imagery import search_folder
 from ldstyle.benchmark.grid.methods import load_methods
 from ldstyle.benchmark.results.records import read_results
 from ldstyle.cli import main
-from ldstyle.cli.bench.options import parse_edits, parse_seeds, parse_shard, read_selected
+from ldstyle.cli.grid import parse_edits, parse_seeds, parse_shard, read_selected
 from ldstyle.data.synthetic import DOMAINS
 
 ERM, BAD, ORACLE = (f"smoke-{name}-s1-seed0" for name in ("erm", "bad", "oracle"))
@@ -80,7 +80,7 @@ def test_a_dry_run_lists_the_cells_and_estimates_from_those_that_ran(results, op
     assert last.startswith("2 of 3 cells to run with 1 at a time: about ")
 
 
-def test_the_same_command_goes_on_where_it_was_cut(results, options, capsys):
+def test_the_same_command_resumes_where_it_was_cut(results, options, capsys):
     folder, _, _, before = results
     assert main(["bench", "run", *options]) == 1
     said = capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_the_command_that_adds_methods_to_a_grid_runs_as_printed(results, tmp_pa
 
 
 def test_a_run_and_its_dry_run_name_every_split_and_every_domain_not_used(tmp_path, capsys, monkeypatch, layouts):
-    monkeypatch.setattr("ldstyle.cli.bench.options.run_cells", lambda *_, **__: Summary())
+    monkeypatch.setattr("ldstyle.cli.grid.run_cells", lambda *_, **__: Summary())
     for name in ("ucm", "aid", "village"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "labels.csv").write_text("path,tree\na.png,1\n")
@@ -227,7 +227,7 @@ def test_an_accelerator_that_is_not_there_is_refused_and_the_repaired_command_ru
 ):
     monkeypatch.setattr("lightning.fabric.accelerators.cuda.CUDAAccelerator.is_available", lambda *_: False)
     monkeypatch.setattr("lightning.fabric.accelerators.mps.MPSAccelerator.is_available", lambda *_: False)
-    monkeypatch.setattr("ldstyle.cli.bench.options.run_cells", lambda *_, **__: Summary())
+    monkeypatch.setattr("ldstyle.cli.grid.run_cells", lambda *_, **__: Summary())
     table = tmp_path / "mine.csv"
     table.write_text("path,domain,tree\n" + "".join(f"{d}{i}.png,{d},1\n" for d in "xyz" for i in range(3)))
     arguments = ["bench", "run", "--methods", "erm", "--data", str(table), "--results", str(tmp_path / "r")]

@@ -1,4 +1,4 @@
-"""The options that all grids share, and how a grid is run with them."""
+"""The options that all grids of ``ldstyle bench`` share, and how a grid is run with them."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ from ldstyle.benchmark.grid.methods import Method
 from ldstyle.benchmark.grid.presets import PRESETS, load_preset
 from ldstyle.benchmark.results.records import CellResult, read_records, read_results, write_plan
 from ldstyle.benchmark.results.status import describe_counts, duration, estimate_seconds, status_view
-from ldstyle.runs.config import default_cache_dir
+from ldstyle.cli import INTERRUPTED
+from ldstyle.cli.options import LABELS, SYNTHETIC, add_shared, positive, split_names
 from ldstyle.runs.processes import check_devices
-from ldstyle.runs.settings import Settings, config_from, merge, read_settings
+from ldstyle.runs.settings import Settings, config_from, merge, nested, read_settings
 
 
 def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", seeds: str = "5") -> None:
     """Add the options of a grid: data, splits, seeds, preset, results, and who runs it."""
     add = parser.add_argument
-    add("--data", help="data folder, CSV of an own table, or 'synthetic' for drawn scenes (default: $LDSTYLE_DATA)")
-    add("--domains", nargs="+", metavar="NAME", help="domains (default: the official UCM, AID, DFC15, or else all)")
-    add("--sea", choices=("drop", "water+sea"), default="drop", help="the label sea of UCM and AID")
-    add("--mapping", type=Path, help="label map, a YAML file")
-    add("--labels", nargs="+", default=[], metavar="NAME", help="label columns of custom tables (default: all)")
-    add("--ignore", nargs="+", default=[], metavar="NAME", help="columns of custom tables that are no labels")
-    add("--splits", nargs="+", default=[splits], metavar="SPLIT", help="s1, s2, ..., targets, or all (%(default)s)")
-    add("--seeds", type=parse_seeds, default=seeds, help="how many, or a list such as 0,2,4 (default: %(default)s)")
-    add("--preset", choices=tuple(PRESETS), default="paper", help="size of the benchmark (default: %(default)s)")
-    add("--selected", metavar="DIR", help="folder of METHOD-SPLIT.yaml or of searches; 'paper' for Table 3")
-    add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all runs, e.g. optimizer.epochs=20")
-    add("--results", type=Path, default=Path("results"), help="folder of results (default: %(default)s)")
-    add("--cache", type=Path, default=Path(default_cache_dir()), help="folder of decoded images (%(default)s)")
-    add("--workers", type=_positive, help="processes (default: one per GPU, or one per core)")
-    add("--threads", type=_positive, help="threads per process (default: its share of the cores)")
-    add("--executor", choices=("local", "ray"), default="local", help="who runs the cells (default: %(default)s)")
+    add_shared(parser, "--data", type=str, help=SYNTHETIC)
+    text = "domains to read (default: UCM, AID and DFC15 as downloaded, or else all)"
+    add_shared(parser, "--domains", help=text)
+    add_shared(parser, *LABELS, "--results", "--cache", "--set", "--dry-run")
+    text = f"s1, s2, ..., targets, or all (default: {splits})"
+    add("--splits", nargs="+", default=[splits], metavar="SPLIT", help=text)
+    text = "number of seeds, or a list such as 0,2,4 (default: %(default)s)"
+    add("--seeds", type=parse_seeds, default=seeds, metavar="N", help=text)
+    add("--preset", choices=tuple(PRESETS), default="paper", help="size of a run (default: %(default)s)")
+    text = "folder of METHOD-SPLIT.yaml or of searches; 'paper' for Table 3 (default: the methods' own settings)"
+    add("--selected", metavar="DIR", help=text)
+    add_shared(parser, "--workers", default=None, help="processes (default: one per GPU, or one per core)")
+    add("--threads", type=positive, metavar="N", help="threads per process (default: the cores divided by --workers)")
+    add("--executor", choices=("local", "ray"), default="local", help="executor of the cells (default: %(default)s)")
     add("--address", default="auto", help="address of the Ray cluster (default: %(default)s)")
-    add("--connect-seconds", type=float, default=15.0, help="time the Ray cluster has to answer (%(default)s)")
-    add("--cpus", type=_positive, default=1, help="cores per cell on the Ray cluster (default: %(default)s)")
-    add("--gpus", type=float, help="GPUs per cell on the Ray cluster (default: 1 if it has any)")
-    add("--shard", type=parse_shard, default=(1, 1), metavar="I/N", help="run the I-th of N parts of the grid")
-    add("--dry-run", action="store_true", help="print the cells and a time estimate, and run nothing")
+    text = "seconds to wait for the Ray cluster (default: %(default)s)"
+    add("--connect-seconds", type=float, default=15.0, metavar="S", help=text)
+    text = "cores per cell on the Ray cluster (default: %(default)s)"
+    add("--cpus", type=positive, default=1, metavar="N", help=text)
+    add("--gpus", type=float, metavar="N", help="GPUs per cell on the Ray cluster (default: 1 if it has any)")
+    add("--shard", type=parse_shard, default=(1, 1), metavar="I/N", help="run the I-th of N parts (default: 1/1)")
 
 
 def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
@@ -84,7 +84,7 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         ignore=arguments.ignore,
     )
     domains = choose_grid_domains(arguments.data, place, arguments.domains)
-    splits = make_splits(domains.names, _listed(arguments.splits))
+    splits = make_splits(domains.names, split_names(arguments.splits))
     cells = make_cells(
         methods,
         splits,
@@ -113,8 +113,8 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         with _display(results, mine) as report:
             summary = run_cells(mine, results=results, place=place, executor=_executor(arguments), report=report)
     except KeyboardInterrupt:
-        sys.stderr.write("Stopped at once. The same command goes on from the last checkpoints.\n")
-        return 130
+        sys.stderr.write("Stopped at once. The same command resumes from the last checkpoints.\n")
+        return INTERRUPTED
     _summarize(summary, results)
     return summary.exit_code
 
@@ -139,7 +139,7 @@ def _kept_options(arguments: argparse.Namespace, place: Place) -> dict[str, str 
         "labels": arguments.labels,
         "ignore": arguments.ignore,
         "sea": arguments.sea if arguments.sea != "drop" else None,
-        "splits": _listed(arguments.splits),
+        "splits": split_names(arguments.splits),
         "seeds": seeds_text(arguments.seeds),
         "preset": arguments.preset,
         "selected": arguments.selected,
@@ -182,9 +182,7 @@ def parse_edits(texts: Sequence[str]) -> Settings:
             raise ValueError(
                 f"--set takes KEY=VALUE with a YAML value, quoted if in doubt; got {text!r}: {reason}"
             ) from None
-        for key in reversed(name.split(".")):
-            edit = {key: edit}
-        edits = merge(edits, edit)
+        edits = merge(edits, nested({name: edit}))
     return edits
 
 
@@ -259,7 +257,7 @@ def _summarize(summary: Summary, results: Path) -> None:
     for name, error in summary.failed.items():
         write(f"failed: {name}: {error.splitlines()[0]} (see '{results / name / 'failure.json'}')\n")
     if summary.failed or summary.left:
-        write("The same command runs what is missing.\n")
+        write("The same command runs the missing cells.\n")
     else:
         write(f"Tables and figures of them: {shlex.join(['ldstyle', 'report', str(results)])}\n")
 
@@ -289,15 +287,3 @@ def _line_per_event(cells: int, *, ended: int) -> Callable[[Event], None]:
         sys.stderr.flush()
 
     return report
-
-
-def _listed(texts: Sequence[str]) -> list[str]:
-    """Let names be separated by spaces or commas."""
-    return [part for text in texts for part in text.split(",") if part]
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
-    return number

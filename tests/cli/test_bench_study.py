@@ -9,8 +9,7 @@ from ldstyle.benchmark.grid.ablations import ABLATIONS
 from ldstyle.benchmark.grid.sensitivity import SWEEPS, choose_sweeps
 from ldstyle.benchmark.results.records import CellResult
 from ldstyle.cli import main
-from ldstyle.cli.bench.ablations import table as ablation_table
-from ldstyle.cli.bench.sensitivity import table as sweep_table
+from ldstyle.cli.bench import ablation_table, sweep_table
 from ldstyle.report.tables.complexity import read_complexity
 
 

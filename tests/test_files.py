@@ -1,9 +1,13 @@
+"""Files of users: YAML that grows or holds objects is refused."""
+
+from __future__ import annotations
+
 import pytest
 import yaml
 
 from ldstyle.data.domains.vocabulary import load_label_map
+from ldstyle.files import MOST_VALUES, load_yaml
 from ldstyle.runs.settings import read_settings
-from ldstyle.safe_yaml import MOST_VALUES, load_yaml
 
 BOMB = "a0: &a0 [lol]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
 

@@ -1,0 +1,38 @@
+"""Parts of error messages: the rule with the value given, the nearest choice, and lists of names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def require(holds: bool, rule: str, value: object) -> None:
+    """Raise ``ValueError`` with the rule and the value given, unless the rule holds."""
+    if not holds:
+        raise ValueError(f"{rule}; got {value!r}.")
+
+
+def did_you_mean(name: object, choices: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return `` Did you mean 'tree'?`` for the choice closest to ``name``, or nothing if none is close.
+
+    Args:
+        name: The name given; its case does not matter.
+        choices: The names to choose from.
+        cutoff: Least similarity of a choice, from 0 to 1.
+    """
+    spelled = {choice.casefold(): choice for choice in choices}
+    close = difflib.get_close_matches(str(name).casefold(), list(spelled), n=1, cutoff=cutoff)
+    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+
+
+def choose_from(name: object, choices: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return the way out of a wrong choice: the nearest one, and all of them."""
+    known = list(choices)
+    return f"{did_you_mean(name, known, cutoff=cutoff)} Choose from: {', '.join(known)}."
+
+
+def first_few(offenders: Iterable[str], *, limit: int = 3) -> str:
+    """Name the first ``limit`` offenders and count the rest, e.g. ``'a', 'b', 'c' and 9 more``."""
+    names = [repr(name) for name in offenders]
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
