@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import ldstyle
 import ldstyle.config
+from ldstyle.runs import algorithms
 from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
 from ldstyle.runs.folder import differences, open_run, sole_writer
 from ldstyle.runs.settings import (
@@ -26,7 +27,6 @@ from ldstyle.runs.settings import (
     read_settings,
     settings_of,
 )
-from ldstyle.training.algorithms import config as algorithms
 
 NEEDED = {"data": {"root": "r", "sources": ["a", "b"]}, "out": "o"}
 
@@ -227,10 +227,12 @@ def test_swad_is_one_switch() -> None:
 
 def test_every_member_of_a_union_is_a_choice_under_its_name() -> None:
     found = {path: {name: cls.__name__ for name, cls in members.items()} for path, members in choices().items()}
-    assert list(found) == ["style", "style.operator", "style.attention"]
+    assert list(found) == ["style", "style.operator", "style.attention", "algorithm", "loss"]
     assert found["style"] == {"global": "GlobalConfig", "label-decoupled": "LabelDecoupledConfig"}
     members = {*get_args(ldstyle.config.GlobalOperator), *get_args(ldstyle.config.Attention)}
     assert {*found["style.operator"].values(), *found["style.attention"].values()} == {cls.__name__ for cls in members}
+    assert set(found["algorithm"].values()) == {cls.__name__ for cls in get_args(algorithms.AlgorithmConfig)}
+    assert set(found["loss"].values()) == {cls.__name__ for cls in get_args(algorithms.LossConfig)}
 
 
 def test_a_default_that_depends_on_the_environment_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

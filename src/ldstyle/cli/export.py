@@ -15,11 +15,9 @@ from ldstyle.runs.model_file import load_model
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add_shared(parser, "model", "--force")
-    parser.add_argument(
-        "--format", choices=TARGETS, required=True, help="format to write; 'timm', 'hub': a folder"
-    )
+    parser.add_argument("--format", choices=TARGETS, required=True, help="format to write; 'timm', 'hub': a folder")
     parser.add_argument("--license", metavar="ID", help="licence in the model card of 'hub', e.g. apache-2.0")
-    parser.add_argument("--push", metavar="OWNER/NAME", help="upload the folder of 'hub' by the hub's own client")
+    parser.add_argument("--push", metavar="OWNER/NAME", help="upload the folder of 'hub' (default: no upload)")
     names = ", ".join(dict.fromkeys(NAMES.values()))
     add_shared(parser, "--out", metavar="PATH", help=f"file or folder to write (default: {names})")
 
