@@ -21,11 +21,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	@echo "==> training ERM, EFDMix and LD-EFDMix-GC on drawn scenes, each domain left out in turn (about 5 minutes)"
+	@echo "==> training ERM, EFDMix and LD-EFDMix-GC on synthetic scenes, each domain left out in turn (about 5 minutes)"
 	@$(BIN)/ldstyle bench run --data synthetic --methods erm efdmix ld-efdmix-gc --preset demo --seeds $(SEEDS) --results demo/results --cache demo/cache
 	@echo "==> making the report"
 	@$(BIN)/ldstyle report demo/results --out demo/report --trust-record
-	@echo "Stop and go on at any time with \`make demo\`. The real benchmark, with the official downloads in DIR:"
+	@echo "Stop and resume at any time with \`make demo\`. The real benchmark, with the official downloads in DIR:"
 	@echo "  $(BIN)/ldstyle bench run --data DIR --methods all --splits all --seeds 5 --results results"
 
 test: lint types unit

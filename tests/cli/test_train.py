@@ -228,11 +228,10 @@ def test_ctrl_c_tells_how_to_resume_and_the_same_command_does(scenes: Path, tmp_
     argv += ["--backbone.name", "test_resnet", "--backbone.weights", "none", "--accelerator", "cpu"]
     argv += ["--optimizer.batch_size", "8", "--optimizer.epochs", "1000", "--optimizer.patience", "1000"]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "run" / "last.ckpt").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "run" / "last.ckpt").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate()
     assert process.returncode == 130
     assert "epoch 1/1000  loss " in error
     assert "all of it is saved. Resume with the same command:\n  ldstyle train --data.root" in error
