@@ -18,6 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A module may import its own part and every part of a lower rank; parts of one rank do not import each other.
 RANKS = {
+    "_version": 0,
     "types": 0,
     "seeding": 0,
     "files": 0,

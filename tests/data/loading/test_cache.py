@@ -295,7 +295,7 @@ print(open_cache(table, size=16, cache_dir=Path(sys.argv[3])).digest)
 
 
 def test_processes_that_build_at_once_share_one_cache(table, folder):
-    package = Path(cache_module.__file__).parents[1]
+    package = Path(cache_module.__file__).parents[2]
     command = [sys.executable, "-c", OPEN, str(package), str(table.root), str(folder)]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     for process in processes:

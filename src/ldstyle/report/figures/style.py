@@ -126,6 +126,13 @@ _OTHERS = {
     "oracle": Look(GREY, "*", (0, (1, 1))),
     "csu-published": Look(ORANGE, "d", ":", "none"),
     "dsu": Look(SKY, "v", ":", "none"),
+    "fact": Look(BLUE, "X", ":", "none"),
+    "mixup": Look(ORANGE, "P", ":", "none"),
+    "coral": Look(GREEN, "p", ":", "none"),
+    "miro": Look(VERMILLION, "h", ":", "none"),
+    "groupdro": Look(PURPLE, "8", ":", "none"),
+    "sagm": Look(SKY, "<", ":", "none"),
+    "erm++": Look(BLACK, ">", ":", "none"),
 }
 
 
