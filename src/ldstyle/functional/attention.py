@@ -1,4 +1,4 @@
-"""Per-label attention: unit mass, spatial softmax, diversity, grounding, resizing and flipping (Eqs. 1, 4, 5)."""
+"""Per-label attention: learned maps, their diversity and grounding, and class activation maps (Eqs. 4 to 6)."""
 
 from __future__ import annotations
 
@@ -8,30 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldstyle.functional._checks import check_maps, check_present, check_shape
-from ldstyle.functional._precision import at_least_single
-
-
-def unit_mass(attn: Tensor, present: Tensor) -> Tensor:
-    """Bring every present label's map to mass one: a_l / Σ_hw a_l (Eq. 1).
-
-    A validity mask stands in place of the paper's ε, so the result does not depend on a map's scale.
-
-    Args:
-        attn: Non-negative maps, (B, L, H, W).
-        present: Label presence, (B, L) bool.
-
-    Returns:
-        Maps of mass 1 in float32 (float64 stays), (B, L, H, W); all zero where the label is absent or the map has no
-        mass.
-    """
-    batch, labels, _, _ = check_maps(attn)
-    check_present(present, batch, labels)
-    attn = at_least_single(attn)
-    mass = attn.sum(dim=(2, 3), keepdim=True)  # (B, L, 1, 1)
-    valid = present[:, :, None, None] & (mass > 0)
-    # Both branches stay finite: a masked division would still send NaN gradients back.
-    return torch.where(valid, attn, 0.0) / torch.where(valid, mass, 1.0)
+from ldstyle.functional import _fast
+from ldstyle.functional._checks import at_least_single, check_feats, check_maps, check_present, check_shape
 
 
 def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> Tensor:
@@ -49,8 +27,13 @@ def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> T
     check_present(present, batch, labels)
     if temperature <= 0:
         raise ValueError(f"`temperature` must be positive; got {temperature}.")
-    attn = (at_least_single(logits) * temperature).flatten(2).softmax(dim=-1).view(logits.shape)
-    return attn * present[:, :, None, None]
+    return _masked_softmax((at_least_single(logits) * temperature).flatten(2), present).view(logits.shape)
+
+
+@_fast.choose(_fast.masked_softmax)
+def _masked_softmax(logits: Tensor, present: Tensor) -> Tensor:
+    """Softmax over the last dimension of (B, L, HW), zero for absent labels."""
+    return logits.softmax(dim=-1) * present[:, :, None]
 
 
 def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
@@ -68,9 +51,7 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     check_present(present, batch, labels)
     flat = at_least_single(attn).flatten(2)  # (B, L, HW)
     with torch.autocast(attn.device.type, enabled=False):
-        inner = flat @ flat.detach().transpose(1, 2)  # (B, L, L)
-    # Symmetric, so the other half of the gradient is added here, where it is small, not to another tensor of maps.
-    inner = inner + inner.transpose(1, 2) - inner.detach()
+        inner = _similarities(flat)  # (B, L, L)
     square = inner.diagonal(dim1=1, dim2=2)  # (B, L)
     # The root is taken of 1 where there is no mass, whose gradient would be infinite otherwise.
     norm = torch.where(square > 0, square, 1.0).sqrt()
@@ -79,6 +60,12 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     pairs = both.sum(dim=(1, 2))
     per_sample = torch.where(both, cosine, 0.0).sum(dim=(1, 2)) / pairs.clamp(min=1)
     return per_sample.mean()
+
+
+@_fast.choose(_fast.similarities)
+def _similarities(flat: Tensor) -> Tensor:
+    """Inner products ⟨a_l, a_k⟩ of maps (B, L, HW), (B, L, L)."""
+    return torch.einsum("bln,bkn->blk", flat, flat)
 
 
 def effective_locations(attn: Tensor) -> Tensor:
@@ -149,6 +136,30 @@ def pooled_logits(logits: Tensor, *, temperature: float) -> Tensor:
     _, _, height, width = check_maps(logits, name="logits")
     pooled = (at_least_single(logits) * temperature).flatten(2).logsumexp(dim=-1)
     return (pooled - math.log(height * width)) / temperature
+
+
+def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
+    """Project the last feature map onto each label's classifier weights: Σ_c W_lc F_c (Eq. 6).
+
+    Behind global average pooling and one linear layer the gradient of logit l is W_l / HW at every location, so the
+    ReLU of this map divided by HW is Grad-CAM. The spatial mean of the map plus the bias is the logit.
+
+    Args:
+        feats: Last feature map, (B, C, H, W).
+        head_weight: Weight of the linear classifier, (L, C).
+
+    Returns:
+        Raw maps in float32 (float64 stays), (B, L, H, W); negative values included.
+    """
+    _, channels, height, width = check_feats(feats)
+    if head_weight.ndim != 2 or head_weight.shape[1] != channels:
+        raise ValueError(
+            f"`head_weight` must have shape (L, C) with C = {channels} to match `feats`; got "
+            f"{tuple(head_weight.shape)}."
+        )
+    with torch.autocast(feats.device.type, enabled=False):
+        flat = at_least_single(feats).flatten(2)
+        return (head_weight.to(flat.dtype) @ flat).view(-1, len(head_weight), height, width)
 
 
 def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:

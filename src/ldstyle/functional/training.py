@@ -6,13 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldstyle.functional._checks import check_present, check_shape
-from ldstyle.functional._precision import at_least_single
+from ldstyle.functional._checks import at_least_single, check_present, check_shape
 from ldstyle.types import StyledOutput
 
 
 def warmup_weight(epoch: int, warmup_epochs: int) -> float:
-    """Return the share of the per-label path: min(max((e − W) / W, 0), 1) (Eq. 12).
+    """Return the weight of the per-label path: min(max((e − W) / W, 0), 1) (Eq. 12).
 
     Args:
         epoch: Epoch e, counted from 1.
@@ -36,16 +35,16 @@ def blend_pathways(local: Tensor, global_: Tensor, weight: float | Tensor) -> Te
     Args:
         local: Output of the per-label path, (B, C, H, W).
         global_: Output of the global path, (B, C, H, W).
-        weight: Share w of the per-label path in [0, 1]: one number, or one per sample, (B,).
+        weight: Weight w of the per-label path in [0, 1]: one number, or one per sample, (B,).
 
     Returns:
-        Blended map, (B, C, H, W). A share of one or zero returns that path's values, bit for bit.
+        Blended map, (B, C, H, W). A weight of one or zero returns that path's values, bit for bit.
     """
     check_shape(global_, tuple(local.shape), name="global_", meaning="that of `local`")
     if isinstance(weight, Tensor):
         check_shape(weight, (local.shape[0],), name="weight", meaning="(B,)")
-        share = weight.to(local.dtype)[:, None, None, None]
-        return torch.where(share == 1, local, torch.where(share == 0, global_, torch.lerp(global_, local, share)))
+        weight = weight.to(local.dtype)[:, None, None, None]
+        return torch.where(weight == 1, local, torch.where(weight == 0, global_, torch.lerp(global_, local, weight)))
     if weight == 1:
         return local
     if weight == 0:

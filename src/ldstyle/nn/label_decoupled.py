@@ -35,7 +35,6 @@ from ldstyle.functional import (
     relative_change,
     warmup_weight,
 )
-from ldstyle.functional.decomposition import pool_regions
 from ldstyle.functional.global_styles import global_moments
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.banks.styles import StyleBank
@@ -199,7 +198,7 @@ class LabelDecoupledStyle(nn.Module):
                 attn, old, new = self._mixed_moments(feats, region, batch, lam, draws.choice)
             case CSULiteConfig(strength=strength), Perturbation(noise, common):
                 attn = _with_uniform(region, None if region.usable is None else batch.present & ~region.usable)
-                old, attn = pool_regions(feats.detach(), attn)
+                old = label_moments(feats.detach(), attn)
                 noise, common = (value.to(feats.device, non_blocking=True) for value in (noise, common))
                 new = perturb_moments(old, noise, common, strength=strength)
             case operator, draw:
@@ -309,7 +308,7 @@ class LabelDecoupledStyle(nn.Module):
             effective = torch.where(found, lam, effective)
             whole = None if whole is None or not (whole & ~found).any() else whole & ~found
         attn = _with_uniform(region, whole)
-        old, attn = pool_regions(detached, attn)
+        old = label_moments(detached, attn)
         partner = batch.partner.to(device, non_blocking=True)
         theirs = old if whole is None else label_moments(detached, region.attn.detach())
         other = Moments(*(value.detach()[partner] for value in theirs))
