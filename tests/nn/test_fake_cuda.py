@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer
 from ldstyle.evaluation.scores import predict_logits
 from ldstyle.runs.processes import OnHost
-from ldstyle.training.step import StyledLoss, Truth
+from ldstyle.training.step import StyledLoss
 
 # A new operator or attention source gets a line here; ``None`` is ERM.
 METHODS = {
@@ -63,7 +64,7 @@ def step(loss, number, device, optimizer=None):
     images = torch.from_numpy(generator.integers(0, 256, (BATCH, 3, *IMAGE_SIZE), dtype=np.uint8))
     augmented, flips = AUGMENTATION(images.to(device, non_blocking=True), generator)
     context = make_context(BATCH, seed=number, flips=flips)
-    value, scalars = loss(augmented, OnHost(Truth(context, torch.ones(BATCH, LABELS, dtype=torch.bool))))
+    value, scalars = loss(augmented, OnHost(replace(context, known=torch.ones(BATCH, LABELS, dtype=torch.bool))))
     if optimizer is not None:
         optimizer.zero_grad()
         value.backward()

@@ -30,9 +30,10 @@ def plain_forms() -> Iterator[None]:
     """Use the plain forms inside the block: second derivatives exist, memory grows with the number of labels.
 
     Example:
+        >>> import ldstyle.functional as LF
         >>> feats = torch.rand(2, 3, 4, 4, requires_grad=True)
-        >>> with plain_forms():
-        ...     mixed = efdmix(feats, torch.tensor([1, 0]), torch.tensor([0.3, 0.3]))
+        >>> with LF.plain_forms():
+        ...     mixed = LF.efdmix(feats, torch.tensor([1, 0]), torch.tensor([0.3, 0.3]))
         >>> (slopes,) = torch.autograd.grad(mixed.square().sum(), feats, create_graph=True)
         >>> slopes.requires_grad
         True

@@ -22,6 +22,10 @@ def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> T
 
     Returns:
         Maps of mass 1 per present label in float32 (float64 stays), all zero for absent ones, (B, L, H, W).
+
+    Example:
+        >>> spatial_softmax(torch.zeros(1, 2, 1, 2), torch.tensor([[True, False]]), temperature=10.0).tolist()
+        [[[[0.5, 0.5]], [[0.0, 0.0]]]]
     """
     batch, labels, _, _ = check_maps(logits, name="logits")
     check_present(present, batch, labels)
@@ -46,6 +50,10 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     Returns:
         Scalar in [0, 1]: 1 for equal maps, 0 for disjoint ones. Samples with fewer than two labels contribute 0; the
         mean runs over all B samples.
+
+    Example:
+        >>> attention_diversity(torch.eye(2).view(1, 2, 1, 2), torch.tensor([[True, True]]))  # disjoint maps
+        tensor(0.)
     """
     batch, labels, _, _ = check_maps(attn)
     check_present(present, batch, labels)
@@ -76,6 +84,10 @@ def effective_locations(attn: Tensor) -> Tensor:
 
     Returns:
         Number between 1 (all mass at one location) and H·W (a uniform map), (B, L); 0 for an all-zero map.
+
+    Example:
+        >>> effective_locations(torch.full((1, 1, 2, 2), 0.25))  # a uniform map
+        tensor([[4.]])
     """
     check_maps(attn)
     square = torch.linalg.vector_norm(at_least_single(attn), dim=(2, 3)).square()  # (B, L)
@@ -91,6 +103,10 @@ def threshold_maps(attn: Tensor, *, threshold: float) -> Tensor:
 
     Returns:
         Maps, (B, L, H, W).
+
+    Example:
+        >>> threshold_maps(torch.tensor([[[[1.0, 4.0]]]]), threshold=0.5)
+        tensor([[[[0., 4.]]]])
     """
     check_maps(attn)
     if not 0 <= threshold < 1:
@@ -112,6 +128,12 @@ def attention_cross_entropy(logits: Tensor, target: Tensor, keep: Tensor, *, tem
     Returns:
         Scalar: the mean over all B·L entries, 0 for those that are not kept, so that equal parts of a batch average to
         the whole; divided by log HW, so that a uniform map scores one at every resolution.
+
+    Example:
+        >>> target = torch.tensor([1.0, 0.0, 0.0, 0.0]).view(1, 1, 2, 2)
+        >>> keep = torch.tensor([[True]])
+        >>> round(attention_cross_entropy(torch.zeros(1, 1, 2, 2), target, keep, temperature=10.0).item(), 4)
+        1.0
     """
     batch, labels, height, width = check_maps(logits, name="logits")
     check_shape(target, tuple(logits.shape), name="target", meaning="that of `logits`")
@@ -132,6 +154,10 @@ def pooled_logits(logits: Tensor, *, temperature: float) -> Tensor:
 
     Returns:
         Label logits, (B, L).
+
+    Example:
+        >>> round(pooled_logits(torch.full((1, 1, 2, 2), 3.0), temperature=1.0).item(), 4)
+        3.0
     """
     _, _, height, width = check_maps(logits, name="logits")
     pooled = (at_least_single(logits) * temperature).flatten(2).logsumexp(dim=-1)
@@ -150,6 +176,10 @@ def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
 
     Returns:
         Raw maps in float32 (float64 stays), (B, L, H, W); negative values included.
+
+    Example:
+        >>> class_activation_maps(torch.ones(1, 2, 1, 2), torch.tensor([[1.0, -2.0]]))
+        tensor([[[[-1., -1.]]]])
     """
     _, channels, height, width = check_feats(feats)
     if head_weight.ndim != 2 or head_weight.shape[1] != channels:
@@ -171,6 +201,10 @@ def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:
 
     Returns:
         Maps, (B, L, H, W).
+
+    Example:
+        >>> resize_maps(torch.ones(1, 1, 2, 2), (4, 6)).shape
+        torch.Size([1, 1, 4, 6])
     """
     check_maps(attn)
     if tuple(attn.shape[2:]) == tuple(size):
@@ -187,6 +221,10 @@ def flip_maps(attn: Tensor, flips: Tensor) -> Tensor:
 
     Returns:
         Flipped maps, (B, L, H, W).
+
+    Example:
+        >>> flip_maps(torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[True, False]]))
+        tensor([[[[2., 1.]]]])
     """
     batch, _, _, _ = check_maps(attn)
     if flips.dtype != torch.bool:

@@ -30,6 +30,10 @@ def unit_mass(attn: Tensor, present: Tensor) -> Tensor:
     Returns:
         Maps of mass 1 in float32 (float64 stays), (B, L, H, W); all zero where the label is absent or the map has no
         mass.
+
+    Example:
+        >>> unit_mass(torch.tensor([[[[1.0, 3.0]]]]), torch.tensor([[True]]))
+        tensor([[[[0.2500, 0.7500]]]])
     """
     batch, labels, _, _ = check_maps(attn)
     check_present(present, batch, labels)
@@ -53,6 +57,11 @@ def label_moments(feats: Tensor, attn: Tensor, *, eps: float = 1e-6) -> Moments:
 
     Returns:
         Moments, (B, L, C). A label without mass has the channel mean and deviation √ε, both finite.
+
+    Example:
+        >>> feats, attn = torch.tensor([[[[1.0, 3.0]]]]), torch.full((1, 1, 1, 2), 0.5)
+        >>> label_moments(feats, attn, eps=0.0)
+        Moments(mean=tensor([[[2.]]]), std=tensor([[[1.]]]))
     """
     check_attn(attn, feats)
     with torch.autocast(feats.device.type, enabled=False):
@@ -82,6 +91,11 @@ def blend_weights(attn: Tensor, *, background: float) -> tuple[Tensor, Tensor]:
 
     Returns:
         Weights (B, L, H, W) and residual (B, 1, H, W), which sum to one. Where Z = 0 the residual is one.
+
+    Example:
+        >>> weights, residual = blend_weights(torch.full((1, 1, 1, 2), 0.5), background=1.0)
+        >>> weights.tolist(), residual.tolist()
+        ([[[[0.5, 0.5]]]], [[[[0.5, 0.5]]]])
     """
     check_maps(attn)
     check_background(background)
@@ -109,6 +123,12 @@ def recompose(
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats, attn = torch.tensor([[[[1.0, 3.0]]]]), torch.full((1, 1, 1, 2), 0.5)
+        >>> old = label_moments(feats, attn, eps=0.0)  # mean 2, std 1
+        >>> recompose(feats, attn, old, Moments(old.mean + 10, 2 * old.std), background=0.0)
+        tensor([[[[10., 14.]]]])
     """
     check_attn(attn, feats)
     expected = (*attn.shape[:2], feats.shape[1])
@@ -144,6 +164,10 @@ def relative_change(before: Tensor, after: Tensor) -> Tensor:
 
     Returns:
         Ratio of each sample, (B,), without gradient; 0 for a constant map.
+
+    Example:
+        >>> relative_change(torch.tensor([[[[1.0, 3.0]]]]), torch.tensor([[[[2.0, 4.0]]]]))
+        tensor([1.])
     """
     check_feats(before)
     check_shape(after, tuple(before.shape), name="after", meaning="that of `before`")

@@ -48,6 +48,11 @@ def mixstyle(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats = torch.tensor([[1.0, 3.0], [10.0, 14.0]]).view(2, 1, 1, 2)
+        >>> mixstyle(feats, torch.tensor([1, 0]), torch.tensor([0.0, 1.0])).round().flatten(1).tolist()
+        [[10.0, 14.0], [10.0, 14.0]]
     """
     batch, _, _, _ = check_feats(feats)
     check_partner(partner, batch)
@@ -71,6 +76,11 @@ def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats = torch.tensor([[1.0, 2.0], [30.0, 10.0]]).view(2, 1, 1, 2)
+        >>> efdmix(feats, torch.tensor([1, 0]), torch.tensor([0.0, 1.0])).flatten(1).tolist()
+        [[10.0, 30.0], [30.0, 10.0]]
     """
     batch, _, _, _ = check_feats(feats)
     check_partner(partner, batch)
@@ -100,6 +110,11 @@ def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) ->
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats, noise = torch.rand(2, 3, 4, 4), torch.ones(2, 3)
+        >>> torch.equal(csu(feats, torch.zeros(2), noise, noise), feats)  # a factor of zero is the identity
+        True
     """
     batch, channels, _, _ = check_feats(feats)
     check_shape(factor, (batch,), name="factor", meaning="(B,)")
@@ -124,6 +139,11 @@ def dsu(feats: Tensor, noise_mean: Tensor, noise_std: Tensor, *, eps: float = 1e
 
     Returns:
         Restyled feature map, (B, C, H, W). A batch of one has no deviation to draw from and stays as it is.
+
+    Example:
+        >>> feats, noise = torch.rand(2, 3, 4, 4), torch.zeros(2, 3)
+        >>> torch.equal(dsu(feats, noise, noise), feats)
+        True
     """
     batch, channels, _, _ = check_feats(feats)
     own = global_moments(feats)

@@ -21,6 +21,12 @@ def mix_moments(own: Moments, other: Moments, lam: Tensor) -> Moments:
 
     Returns:
         Mixed moments, (B, L, C).
+
+    Example:
+        >>> own = Moments(torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
+        >>> other = Moments(torch.full((1, 1, 1), 4.0), torch.full((1, 1, 1), 3.0))
+        >>> mix_moments(own, other, torch.tensor([[0.25]]))
+        Moments(mean=tensor([[[3.]]]), std=tensor([[[2.5000]]]))
     """
     check_shape(lam, tuple(own.mean.shape[:2]), name="lam", meaning="(B, L)")
     check_shape(other.mean, tuple(own.mean.shape), name="other.mean", meaning="(B, L, C)")
@@ -59,6 +65,13 @@ def mix_topk_values(
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats = torch.tensor([[1.0, 2.0], [30.0, 10.0]]).view(2, 1, 1, 2)
+        >>> attn, partner = torch.full((2, 1, 1, 2), 0.5), torch.tensor([1, 0])
+        >>> lam = torch.tensor([[0.0], [1.0]])
+        >>> mix_topk_values(feats, attn, partner, lam, top_ratio=1.0, background=0.0).flatten(1).tolist()
+        [[10.0, 30.0], [30.0, 10.0]]
     """
     check_attn(attn, feats)
     check_partner(partner, feats.shape[0])
@@ -139,6 +152,11 @@ def perturb_moments(own: Moments, noise: Tensor, common: Tensor, *, strength: fl
 
     Returns:
         Perturbed moments, (B, L, C).
+
+    Example:
+        >>> own = Moments(torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
+        >>> perturb_moments(own, torch.full((1, 1, 1), 2.0), torch.tensor([[3.0]]), strength=0.5)
+        Moments(mean=tensor([[[2.5000]]]), std=tensor([[[2.]]]))
     """
     check_shape(noise, tuple(own.mean.shape), name="noise", meaning="(B, L, C)")
     check_shape(common, tuple(own.mean.shape[:2]), name="common", meaning="(B, L)")

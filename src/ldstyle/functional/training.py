@@ -19,6 +19,10 @@ def warmup_weight(epoch: int, warmup_epochs: int) -> float:
 
     Returns:
         0 in epochs 1..W, then a linear rise to 1 at epoch 2W.
+
+    Example:
+        >>> [warmup_weight(epoch, 5) for epoch in (5, 6, 10)]
+        [0.0, 0.2, 1.0]
     """
     if epoch < 1:
         raise ValueError(f"`epoch` must count from 1; got {epoch}.")
@@ -39,6 +43,10 @@ def blend_pathways(local: Tensor, global_: Tensor, weight: float | Tensor) -> Te
 
     Returns:
         Blended map, (B, C, H, W). A weight of one or zero returns that path's values, bit for bit.
+
+    Example:
+        >>> blend_pathways(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1), 0.25)
+        tensor([[[[0.2500]]]])
     """
     check_shape(global_, tuple(local.shape), name="global_", meaning="that of `local`")
     if isinstance(weight, Tensor):
@@ -72,6 +80,11 @@ def objective(
 
     Returns:
         Scalar loss.
+
+    Example:
+        >>> output = StyledOutput(logits=torch.zeros(1, 2), diversity=torch.tensor(0.5))
+        >>> round(objective(output, torch.tensor([[True, False]]), diversity_weight=0.2).item(), 4)  # log 2 + 0.1
+        0.7931
     """
     batch, labels = output.logits.shape
     check_present(present, batch, labels)

@@ -11,14 +11,15 @@ from argparse import ArgumentError
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias, get_origin, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser
 
-from ldstyle import config as styles
+from ldstyle.method_files import CHOICES as CHOICES
+from ldstyle.method_files import method_settings as method_settings
+from ldstyle.method_files import methods as methods
 from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
 from ldstyle.safe_yaml import load_yaml
 
@@ -31,43 +32,9 @@ SECTIONS: dict[str, type] = {
     "optimizer": OptimizerConfig,
     "swad": SwadConfig,
 }
-CHOICES: dict[str, dict[str, type]] = {
-    "style": {"global": styles.GlobalConfig, "label-decoupled": styles.LabelDecoupledConfig},
-    "style.operator": {
-        "mixstyle": styles.MixStyleConfig,
-        "efdmix": styles.EFDMixConfig,
-        "csu-lite": styles.CSULiteConfig,
-        "csu": styles.CSUConfig,
-        "dsu": styles.DSUConfig,
-    },
-    "style.attention": {
-        "llam": styles.LLAMConfig,
-        "gradcam": styles.GradCamConfig,
-        "probe": styles.ProbeConfig,
-        "masks": styles.MasksConfig,
-        "uniform": styles.UniformConfig,
-    },
-}
 GLOBAL_ONLY = ("csu", "dsu")
 _SURE = 0.75
 """Similarity to a setting of another section from which on that one is suggested."""
-
-
-def methods() -> tuple[str, ...]:
-    """Return the names of the methods that have a settings file."""
-    folder = resources.files("ldstyle") / "configs" / "methods"
-    return tuple(sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml")))
-
-
-def method_settings(name: str) -> Settings:
-    """Read the settings of a method: its style, stages and weight averaging."""
-    if name not in methods():
-        raise ValueError(
-            f"There is no method {name!r}.{_did_you_mean(name, methods())} Choose from: {_list(methods())}."
-        )
-    text = (resources.files("ldstyle") / "configs" / "methods" / f"{name}.yaml").read_text(encoding="utf-8")
-    settings: Settings = yaml.safe_load(text)
-    return settings
 
 
 def read_settings(path: Path) -> Settings:

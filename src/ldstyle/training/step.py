@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ldstyle.config import LabelDecoupledConfig, LLAMConfig
 from ldstyle.data.loading.augmentation import Augmentation, Draws
 from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.functional import objective
@@ -21,19 +18,6 @@ KNOWN = "#"
 """Ending of the scalar that counts the steps in which another is known."""
 
 
-@dataclass(frozen=True)
-class Truth:
-    """What is known of a training batch, on the host.
-
-    Attributes:
-        context: Labels, domains and flips, for the style modules.
-        known: True where a label is annotated, (B, L) bool; ``None`` means everywhere.
-    """
-
-    context: StyleContext
-    known: Tensor | None
-
-
 class StyledLoss(nn.Module):
     """A network and its objective in one forward pass, which is what data-parallel training wraps.
 
@@ -44,29 +28,18 @@ class StyledLoss(nn.Module):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
-        self.diversity_weight = self.grounding_weight = 0.0
-        if isinstance(net, StyledNet) and isinstance(net.style, LabelDecoupledConfig):
-            attention = net.style.attention
-            if isinstance(attention, LLAMConfig):
-                self.diversity_weight = attention.diversity_weight
-                self.grounding_weight = 0.0 if attention.grounding == "none" else attention.grounding_weight
+        self.weights = net.loss_weights if isinstance(net, StyledNet) else {"diversity_weight": 0.0}
 
-    def forward(self, images: Tensor, truth: OnHost[Truth]) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, images: Tensor, held: OnHost[StyleContext]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss (Eq. 13) and the scalars to log, for augmented images (B, 3, S, S)."""
-        context, known = truth.value.context, truth.value.known
+        context = held.value
         if isinstance(self.net, StyledNet):
             output = self.net(images, context)
         else:
             logits = logits_of(self.net(images))
             output = StyledOutput(logits, logits.new_zeros(()))
-        loss = objective(
-            output,
-            context.present,
-            diversity_weight=self.diversity_weight,
-            known=known,
-            grounding_weight=self.grounding_weight,
-        )
-        return loss, {"loss": loss.detach(), **_scalars(output, learned=self.diversity_weight > 0)}
+        loss = objective(output, context.present, known=context.known, **self.weights)
+        return loss, {"loss": loss.detach(), **_scalars(output, learned=self.weights["diversity_weight"] > 0)}
 
 
 def _scalars(output: StyledOutput, *, learned: bool) -> dict[str, Tensor]:
@@ -103,7 +76,7 @@ class BatchSource:
         self._has_unknown = bool((pool.labels < 0).any())
         self._has_copies = bool((pool.original != np.arange(len(pool))).any())
 
-    def load(self, rows: np.ndarray, *, epoch: int) -> tuple[Tensor, OnHost[Truth]]:
+    def load(self, rows: np.ndarray, *, epoch: int) -> tuple[Tensor, OnHost[StyleContext]]:
         """Return augmented images (B, 3, S, S) on the device, and what is known of them."""
         batch = self._pool.gather(rows)
         images = batch.images
@@ -111,8 +84,7 @@ class BatchSource:
             images = images.pin_memory()
         draws = self._draws(len(rows))
         augmented = self._augmentation.apply(images.to(self._processes.device, non_blocking=True), draws)
-        known = batch.known if self._has_unknown else None
-        return augmented, OnHost(Truth(self._context(batch, draws.flips, epoch), known))
+        return augmented, OnHost(self._context(batch, draws.flips, epoch))
 
     def _draws(self, count: int) -> Draws:
         rank, world = self._processes.rank, self._processes.world
@@ -122,4 +94,5 @@ class BatchSource:
 
     def _context(self, batch: Batch, flips: Tensor, epoch: int) -> StyleContext:
         original = torch.from_numpy(self._pool.original)[batch.index] if self._has_copies else None
-        return StyleContext(batch.present, batch.domain, batch.index, flips, epoch, original)
+        known = batch.known if self._has_unknown else None
+        return StyleContext(batch.present, batch.domain, batch.index, flips, epoch, original, known)
