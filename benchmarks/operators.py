@@ -44,8 +44,8 @@ from ldstyle.functional import (
 )
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Mixing, StyleDraws
-from ldstyle.nn.label_decoupled import Batch, LabelDecoupledStyle, Region
-from ldstyle.types import StyleContext
+from ldstyle.nn.label_decoupled import LabelDecoupledStyle, Region
+from ldstyle.types import PairedContext, StyleContext
 
 LABELS = 6
 TOP_RATIO = 0.34
@@ -175,7 +175,7 @@ class Inputs:
         )
         domain = torch.arange(batch) % 2
         partner = match_partners(present, domain, torch.rand(batch, generator=generator))
-        self.batch = Batch(present, domain, partner, partner, epoch=99)
+        self.batch = PairedContext(present, domain, epoch=99, partner=partner, global_partner=partner)
         self.lam = torch.rand(batch, labels, generator=generator)
         self.draws = StyleDraws(Mixing(self.lam[:, :1]), Mixing(self.lam))
         self.attn = unit_mass(torch.rand(batch, labels, *shape[1:], generator=generator), present).requires_grad_()

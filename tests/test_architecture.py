@@ -25,6 +25,7 @@ RANKS = {
     "messages": 0,
     "progress": 0,
     "config": 1,
+    "method_files": 2,
     "functional": 2,
     "metrics": 3,
     "cpu": 3,

@@ -48,17 +48,46 @@ def check_own_table(lines):
     assert sum(truth in labels for labels, truth in found) >= 3
 
 
+def check_losses(count, pattern=r"(epoch|step) \d: (torch\.bfloat16, )?loss (\d+\.\d+)"):
+    def check(lines):
+        losses = [float(re.fullmatch(pattern, line)[3]) for line in lines[:count]]
+        assert len(losses) == count
+        assert all(0 < loss < 5 for loss in losses)
+        assert lines[count:] == []
+
+    return check
+
+
+def check_steps(lines):
+    steps, loss = re.fullmatch(r"(\d+) steps, loss (\d+\.\d+)", lines[-1]).groups()
+    assert int(steps) == 8
+    assert 0 < float(loss) < 5
+
+
 CHECKS = {
+    "plain_loop": check_losses(3),
+    "lightning_module": check_steps,
+    "hugging_face_trainer": check_steps,
+    "mixed_precision": check_losses(4),
     "restyle_a_batch": check_restyle_a_batch,
     "own_resnet18": check_own_resnet18,
     "own_table": check_own_table,
 }
 
 
+SHORT = ("plain_loop", "lightning_module", "hugging_face_trainer", "mixed_precision")
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_short_example_has_at_most_forty_lines(name):
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 40
+
+
 def test_every_example_is_checked():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(CHECKS)
 
 
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")  # of Lightning
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:FutureWarning")
 @pytest.mark.parametrize("name", CHECKS)
 def test_it_runs_and_its_output_is_true(name, capsys, monkeypatch, tmp_path):

@@ -1,18 +1,41 @@
 """Label-decoupled style augmentation for domain generalization in multi-label image classification.
 
-The five lines: build a backbone, choose a style, ``attach`` it, call ``net(images, context)`` while training, and save
-``net.backbone``. A finished run is used by ``load(path).predict(images)``.
+Train any network that returns one logit per label::
 
-Names are loaded when used, so that ``ldstyle --version`` and ``--help`` do not import torch.
+    net = ldstyle.attach(backbone, "ld-efdmix", num_labels=6).train()  # a method's name or a config
+    output = net(images, labels=labels, domain=domain, epoch=epoch)    # labels: 1, 0, NaN where unknown
+    net.loss(output, labels).backward()                                # the method's whole objective
+
+``net.backbone`` stays the plain network: save it, export it, and use it without this package. In eval mode
+``net(images)`` is ``net.backbone(images)``.
+
+Names:
+    attach, StyledNet            A backbone with style modules at its stages.
+    methods()                    Names of the methods that ship with the package.
+    insertion_points(backbone)   Where style modules can be attached.
+    LabelDecoupledConfig, GlobalConfig
+                                 A method as a config: an operator (MixStyleConfig, EFDMixConfig, CSULiteConfig,
+                                 CSUConfig, DSUConfig) and, per label, an attention source (LLAMConfig, GradCamConfig,
+                                 UniformConfig).
+    StyleContext, StyledOutput   What goes into a styled network besides images, and its result.
+    data.Indexed                 A data set with sample numbers, which cached attention (``ld-*-gc``) needs.
+    functional                   Every equation as a pure function.
+    metrics                      Average precision and F1 scores.
+    load(path)                   A finished run as a classifier: ``ldstyle.load(path).predict(images)``.
+
+The command ``ldstyle`` trains, evaluates, benchmarks, exports and reports; see ``ldstyle --help``.
 """
+
+# Names are loaded when used, so that `ldstyle --version` and `--help` do not import torch.
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ldstyle import functional
+    from ldstyle import data, functional, metrics
     from ldstyle.config import (
         CSUConfig,
         CSULiteConfig,
@@ -26,6 +49,7 @@ if TYPE_CHECKING:
         UniformConfig,
     )
     from ldstyle.deploy.classifier import load
+    from ldstyle.method_files import methods
     from ldstyle.nn import InsertionPoint, StyledNet, attach, insertion_points
     from ldstyle.types import Moments, StyleContext, StyledOutput
 
@@ -46,21 +70,27 @@ __all__ = [
     "StyledOutput",
     "UniformConfig",
     "attach",
+    "data",
     "functional",
     "insertion_points",
     "load",
+    "methods",
+    "metrics",
 ]
 
-_PARTS = ("config", "functional", "nn", "types", "seeding")
+_PARTS = ("config", "data", "functional", "metrics", "nn", "types", "seeding")
 _HOMES = {
     **{name: "config" for name in __all__ if name.endswith("Config")},
     **dict.fromkeys(("InsertionPoint", "StyledNet", "attach", "insertion_points"), "nn"),
     **dict.fromkeys(("Moments", "StyleContext", "StyledOutput"), "types"),
     "load": "deploy.classifier",
+    "methods": "method_files",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version(__name__)
     if name in _PARTS:
         return import_module(f"{__name__}.{name}")
     if name not in _HOMES:

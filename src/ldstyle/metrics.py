@@ -27,6 +27,10 @@ def average_precision(scores: Tensor, present: Tensor, known: Tensor | None = No
 
     Returns:
         Average precision, (L,). A label without positives is NaN.
+
+    Example:
+        >>> average_precision(torch.tensor([[0.9], [0.1]]), torch.tensor([[True], [False]]))
+        tensor([1.])
     """
     from torchmetrics.functional.classification import binary_average_precision
 
@@ -51,6 +55,10 @@ def mean_average_precision(scores: Tensor, present: Tensor, known: Tensor | None
 
     Returns:
         Scalar; NaN if no label has a positive. ``without_positives(present, known).sum()`` labels were left out.
+
+    Example:
+        >>> mean_average_precision(torch.tensor([[0.9], [0.1]]), torch.tensor([[True], [False]]))
+        tensor(1.)
     """
     return average_precision(scores, present, known).nanmean()
 
@@ -64,6 +72,10 @@ def without_positives(present: Tensor, known: Tensor | None = None) -> Tensor:
 
     Returns:
         True where a label has no positives, (L,) bool.
+
+    Example:
+        >>> without_positives(torch.tensor([[True, False]]))
+        tensor([False,  True])
     """
     check_present(present, len(present))
     return ~(present if known is None else present & known).any(dim=0)
@@ -80,6 +92,10 @@ def class_f1(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tensor 
 
     Returns:
         Scalar over the labels with positives; NaN if there are none.
+
+    Example:
+        >>> class_f1(torch.tensor([[0.9], [0.1]]), torch.tensor([[True], [False]]), torch.tensor([0.5]))
+        tensor(1.)
     """
     from torchmetrics.functional.classification import multilabel_f1_score as f1
 
@@ -99,6 +115,10 @@ def class_f1_cpcr(scores: Tensor, present: Tensor, thresholds: Tensor, known: Te
 
     Returns:
         Scalar over the labels with positives; a label never predicted has precision 0. NaN if there are no positives.
+
+    Example:
+        >>> class_f1_cpcr(torch.tensor([[0.9], [0.1]]), torch.tensor([[True], [False]]), torch.tensor([0.5]))
+        tensor(1.)
     """
     from torchmetrics.functional.classification import multilabel_precision, multilabel_recall
 
@@ -125,6 +145,10 @@ def overall_f1(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tenso
 
     Returns:
         Scalar; false alarms for labels without positives count too. 0 if nothing is present nor predicted.
+
+    Example:
+        >>> overall_f1(torch.tensor([[0.9], [0.1]]), torch.tensor([[True], [False]]), torch.tensor([0.5]))
+        tensor(1.)
     """
     from torchmetrics.functional.classification import multilabel_f1_score as f1
 
@@ -143,6 +167,10 @@ def best_thresholds(scores: Tensor, present: Tensor, known: Tensor | None = None
 
     Returns:
         Thresholds, (L,). Among equally good ones the closest to 0.5, then the lower; 0.5 for a label without positives.
+
+    Example:
+        >>> best_thresholds(torch.tensor([[0.9], [0.1]]), torch.tensor([[True], [False]]))
+        tensor([0.9000])
     """
     known = _scored(scores, present, known)
     result = scores.new_full((scores.shape[1],), 0.5)

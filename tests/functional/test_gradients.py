@@ -10,8 +10,7 @@ from tests.tolerance import bound
 from torch.autograd import gradcheck
 
 from ldstyle import functional as LF
-from ldstyle.functional import matching
-from ldstyle.functional.decomposition import pool_regions
+from ldstyle.functional import _fast
 from ldstyle.types import Moments
 
 SMALL = {"batch": 3, "labels": 2, "channels": 4, "size": (2, 5), "density": 0.8, "domains": 2}
@@ -53,29 +52,6 @@ def test_attention_diversity_has_the_right_gradient(case):
 def test_label_moments_have_the_right_gradient(case, layout):
     attn = LF.unit_mass(case.attn, torch.ones_like(case.present))
     assert gradcheck(lambda f, a: tuple(LF.label_moments(f, a)), (leaf(case.feats, layout), leaf(attn)))
-
-
-@pytest.mark.parametrize("used", ["both", "mean", "std", "maps alone"])
-@layouts
-def test_maps_handed_on_for_the_blending_have_one_gradient_for_both_uses(case, layout, used):
-    feats = case.feats.contiguous(memory_format=layout)
-    slopes = torch.randn(case.feats.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-    def gradient(pool):
-        maps = leaf(LF.unit_mass(case.attn, case.present))
-        old, handed = pool(feats, maps)
-        fixed = Moments(*(value.detach() for value in old))
-        old = {
-            "both": old,
-            "mean": Moments(old.mean, fixed.std),
-            "std": Moments(fixed.mean, old.std),
-            "maps alone": fixed,
-        }[used]
-        new = Moments(old.mean + case.noise, fixed.std * 1.3)
-        LF.recompose(feats, handed, old, new, background=0.2).backward(slopes)
-        return maps.grad
-
-    torch.testing.assert_close(gradient(pool_regions), gradient(lambda f, a: (LF.label_moments(f, a), a)))
 
 
 @layouts
@@ -270,14 +246,14 @@ def test_changes_computed_again_equal_changes_kept(relu, monkeypatch):
         case = make_case(11, labels=labels, relu=relu, dtype=torch.float64, **sizes)
         attn = leaf(LF.unit_mass(case.attn, case.present))
         counter = []
-        original = matching._changes
-        monkeypatch.setattr(matching, "_changes", lambda *given: counter.append(1) or original(*given))
+        original = _fast._changes
+        monkeypatch.setattr(_fast, "_changes", lambda *given: counter.append(1) or original(*given))
         out = LF.mix_topk_values(case.feats, attn, partner, case.lam, top_ratio=0.34, background=0.1)
         assert (saved_changes(out) is not None) == keep
         forward = len(counter)
         out.backward(case.feats.cos())
         assert len(counter) == (forward if keep else 2 * forward)
-        monkeypatch.setattr(matching, "_changes", original)
+        monkeypatch.setattr(_fast, "_changes", original)
         return attn.grad
 
     few, many = gradient(2, keep=True), gradient(12, keep=False)
@@ -285,10 +261,10 @@ def test_changes_computed_again_equal_changes_kept(relu, monkeypatch):
     # The same problem, group by group, so that each one fits: the changes of the groups add up, and so do the slopes.
     case = make_case(11, labels=12, relu=relu, dtype=torch.float64, **sizes)
     attn = leaf(LF.unit_mass(case.attn, case.present))
-    groups = tuple(matching._plan(attn.detach(), partner, case.lam, None, top_ratio=0.34))
+    groups = tuple(_fast._plan(attn.detach(), partner, case.lam, None, top=8))
     total = torch.zeros_like(attn)
     for group in groups:
-        out = matching._BlendMatched.apply(case.feats, attn, 0.1, (group,))
+        out = _fast._BlendMatched.apply(case.feats, attn, 0.1, (group,))
         assert saved_changes(out) is not None
         total += torch.autograd.grad(out, attn, case.feats.cos())[0]
     torch.testing.assert_close(many, total, rtol=0, atol=ROUNDING)

@@ -38,7 +38,6 @@ from ldstyle.nn.backbones.activation_maps import averaged_maps
 from ldstyle.runs.config import BackboneConfig
 from ldstyle.runs.processes import OnHost
 from ldstyle.training.step import StyledLoss
-from ldstyle.training.truth import Truth
 
 
 def attended(attention, **settings):
@@ -82,7 +81,7 @@ def step(loss, number, device, optimizer=None):
     images = torch.from_numpy(generator.integers(0, 256, (BATCH, 3, *IMAGE_SIZE), dtype=np.uint8))
     augmented, flips = AUGMENTATION(images.to(device, non_blocking=True), generator)
     context = make_context(BATCH, seed=number, flips=flips)
-    value, scalars = loss(augmented, OnHost(Truth(context, torch.ones(BATCH, LABELS, dtype=torch.bool))))
+    value, scalars = loss(augmented, OnHost(replace(context, known=torch.ones(BATCH, LABELS, dtype=torch.bool))))
     if optimizer is not None:
         optimizer.zero_grad()
         value.backward()

@@ -17,8 +17,7 @@ from ldstyle.nn import LabelDecoupledStyle
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Mixing, Rows, draw_style
 from ldstyle.nn.global_style import apply_global
-from ldstyle.nn.label_decoupled import Batch
-from ldstyle.types import Moments
+from ldstyle.types import Moments, PairedContext
 
 SIZES = {"batch": 7, "labels": 3, "channels": 4, "size": (6, 5)}
 # Sample 0 is paired with 1, 1 with 2, and so on: no pair is mutual. The last is its own partner.
@@ -33,7 +32,9 @@ class Setup:
         case = make_case(seed, dtype=dtype, **SIZES | {"density": 0.8} | sizes)
         self.feats, self.present, self.raw, shape = case.feats, case.present, case.attn, case.attn.shape
         partner = CHAIN if shape[0] == len(CHAIN) else torch.arange(shape[0]).roll(1)
-        self.batch = Batch(case.present, case.domain, partner, torch.arange(shape[0]).roll(2), epoch)
+        self.batch = PairedContext(
+            case.present, case.domain, epoch=epoch, partner=partner, global_partner=torch.arange(shape[0]).roll(2)
+        )
         self.module = seeded(lambda: LabelDecoupledStyle(style, case.feats.shape[1], shape[1])).train().to(dtype)
         labels, channels = shape[1], case.feats.shape[1]
         if self.module.llam is not None:

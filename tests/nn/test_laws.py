@@ -29,7 +29,7 @@ from ldstyle.functional import objective
 from ldstyle.nn import LabelDecoupledStyle
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
-from ldstyle.nn.label_decoupled import Batch
+from ldstyle.types import PairedContext
 
 PAIRED = ("mixstyle", "efdmix")
 few = settings(max_examples=10)  # of each of up to nine combinations
@@ -55,7 +55,7 @@ class Run:
 
     def __call__(self, *, usable=None, **changes):
         case = self.case.but(**changes)
-        batch = Batch(case.present, case.domain, case.partner, case.partner, epoch=9)
+        batch = PairedContext(case.present, case.domain, epoch=9, partner=case.partner, global_partner=case.partner)
         local = Mixing(case.lam) if self.mixing else Perturbation(case.noise, case.common)
         global_ = type(local)(*(part[:, :1] for part in local))
         usable = case.present if usable is None else usable & case.present

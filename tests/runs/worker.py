@@ -17,7 +17,6 @@ from ldstyle.runs.sources import open_sources  # noqa: E402
 from ldstyle.training.build import build_net  # noqa: E402
 from ldstyle.training.loop import fit  # noqa: E402
 from ldstyle.training.step import StyledLoss  # noqa: E402
-from ldstyle.training.truth import Truth  # noqa: E402
 
 if BATCHES is None:  # noqa: F821
     fit(CONFIG)  # noqa: F821
@@ -28,7 +27,7 @@ else:
     model = fabric.setup(StyledLoss(net))
     for images, context in BATCHES[RANK]:  # noqa: F821
         net.zero_grad()
-        loss, _ = model(images, OnHost(Truth(context, None)))
+        loss, _ = model(images, OnHost(context))
         fabric.backward(loss)
     grads = {name: value.grad for name, value in net.named_parameters() if value.grad is not None}
     torch.save({"grads": grads, "state": net.state_dict()}, f"{OUT}/{RANK}.pt")  # noqa: F821

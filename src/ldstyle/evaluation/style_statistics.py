@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.evaluation.scores import evaluating, probabilities
 from ldstyle.nn import InsertionPoint, insertion_points
-from ldstyle.nn.backbones.layout import as_maps, logits_of
+from ldstyle.nn.backbones.layout import logits_of, visiting
 
 CENTER, COUNT, SPREAD, QUANTILES = "style/center", "style/count", "style/spread", "style/quantiles"
 CONCENTRATION = "style/concentration"
@@ -145,17 +144,11 @@ def logits_and_style(backbone: nn.Module, points: Sequence[InsertionPoint], imag
     found: dict[str, Tensor] = {}
     size = (images.shape[2], images.shape[3])
 
-    def watch(point: InsertionPoint) -> Any:
-        def hook(_module: nn.Module, _args: Any, output: Any) -> None:
-            # The statistics at once: a layer behind may overwrite the map in place.
-            var, mean = torch.var_mean(as_maps(output, point, size).float(), dim=(2, 3), correction=0)
-            found[point.name] = torch.cat([mean, var.sqrt()], dim=1)
+    def measure(point: InsertionPoint, feats: Tensor) -> None:
+        var, mean = torch.var_mean(feats.float(), dim=(2, 3), correction=0)
+        found[point.name] = torch.cat([mean, var.sqrt()], dim=1)
 
-        return hook
-
-    with ExitStack() as stack, torch.no_grad():
-        for point in points:
-            stack.callback(backbone.get_submodule(point.name).register_forward_hook(watch(point)).remove)
+    with torch.no_grad(), visiting(backbone, points, size, measure):
         logits = logits_of(backbone(images))
     style = [found[point.name] for point in points]
     return logits, torch.cat([logits.new_empty(len(images), 0, dtype=torch.float32), *style], dim=1)

@@ -1,16 +1,20 @@
-"""The mathematics: pure functions, tensors in and tensors out; random draws are arguments."""
+"""The mathematics: pure functions, tensors in and tensors out; random draws are arguments.
 
-from ldstyle.functional.activation import class_activation_maps
+Each file is a section of the paper in its plainest form. Where a memory-saving form of the same function exists, it is
+the one that runs; `plain_forms` switches to the plain one.
+"""
+
+from ldstyle.functional._fast import plain_forms as plain_forms
 from ldstyle.functional.attention import (
     attention_cross_entropy,
     attention_diversity,
+    class_activation_maps,
     effective_locations,
     flip_maps,
     pooled_logits,
     resize_maps,
     spatial_softmax,
     threshold_maps,
-    unit_mass,
 )
 from ldstyle.functional.baselines import (
     covariance_distance,
@@ -19,11 +23,16 @@ from ldstyle.functional.baselines import (
     mix_samples,
     reweigh_domains,
 )
-from ldstyle.functional.decomposition import blend_weights, label_moments, recompose, relative_change
+from ldstyle.functional.decomposition import (
+    blend_weights,
+    label_moments,
+    recompose,
+    relative_change,
+    unit_mass,
+)
 from ldstyle.functional.global_styles import csu, dsu, efdmix, mixstyle
 from ldstyle.functional.losses import label_losses
-from ldstyle.functional.matching import mix_topk_values
-from ldstyle.functional.operators import mix_moments, perturb_moments
+from ldstyle.functional.operators import mix_moments, mix_topk_values, perturb_moments
 from ldstyle.functional.pairing import effective_lambda, match_partners
 from ldstyle.functional.training import blend_pathways, objective, warmup_weight
 

@@ -1,4 +1,4 @@
-"""Shape and type rules of the functional core; none of them reads a tensor's values."""
+"""Shape, type and precision rules of the functional core; none of them reads a tensor's values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_maps(attn: Tensor, *, name: str = "attn") -> tuple[int, int, int, int]
 
 
 def check_attn(attn: Tensor, feats: Tensor) -> None:
-    """Check that maps lie on the places of a feature map."""
+    """Check that maps have the locations of a feature map."""
     batch, _, height, width = check_feats(feats)
     _, labels, _, _ = check_maps(attn)
     expected = (batch, labels, height, width)
@@ -61,3 +61,14 @@ def check_partner(partner: Tensor, batch: int) -> None:
     if partner.dtype != torch.int64:
         raise TypeError(f"`partner` must be int64; got {partner.dtype}. Use match_partners() or partner.long().")
     check_shape(partner, (batch,), name="partner", meaning="(B,)")
+
+
+def check_background(background: float) -> None:
+    """Check the identity's density."""
+    if background < 0:
+        raise ValueError(f"`background` must not be negative; got {background}.")
+
+
+def at_least_single(value: Tensor) -> Tensor:
+    """Return the tensor in float32, or unchanged in float64: the precision of statistics and maps."""
+    return value if value.dtype == torch.float64 else value.float()

@@ -1,4 +1,4 @@
-"""Per-label attention: unit mass, spatial softmax, diversity, grounding, resizing and flipping (Eqs. 1, 4, 5)."""
+"""Per-label attention: learned maps, their diversity and grounding, and class activation maps (Eqs. 4 to 6)."""
 
 from __future__ import annotations
 
@@ -8,30 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldstyle.functional._checks import check_maps, check_present, check_shape
-from ldstyle.functional._precision import at_least_single
-
-
-def unit_mass(attn: Tensor, present: Tensor) -> Tensor:
-    """Bring every present label's map to mass one: a_l / Σ_hw a_l (Eq. 1).
-
-    A validity mask stands in place of the paper's ε, so the result does not depend on a map's scale.
-
-    Args:
-        attn: Non-negative maps, (B, L, H, W).
-        present: Label presence, (B, L) bool.
-
-    Returns:
-        Maps of mass 1 in float32 (float64 stays), (B, L, H, W); all zero where the label is absent or the map has no
-        mass.
-    """
-    batch, labels, _, _ = check_maps(attn)
-    check_present(present, batch, labels)
-    attn = at_least_single(attn)
-    mass = attn.sum(dim=(2, 3), keepdim=True)  # (B, L, 1, 1)
-    valid = present[:, :, None, None] & (mass > 0)
-    # Both branches stay finite: a masked division would still send NaN gradients back.
-    return torch.where(valid, attn, 0.0) / torch.where(valid, mass, 1.0)
+from ldstyle.functional import _fast
+from ldstyle.functional._checks import at_least_single, check_feats, check_maps, check_present, check_shape
 
 
 def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> Tensor:
@@ -44,13 +22,22 @@ def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> T
 
     Returns:
         Maps of mass 1 per present label in float32 (float64 stays), all zero for absent ones, (B, L, H, W).
+
+    Example:
+        >>> spatial_softmax(torch.zeros(1, 2, 1, 2), torch.tensor([[True, False]]), temperature=10.0).tolist()
+        [[[[0.5, 0.5]], [[0.0, 0.0]]]]
     """
     batch, labels, _, _ = check_maps(logits, name="logits")
     check_present(present, batch, labels)
     if temperature <= 0:
         raise ValueError(f"`temperature` must be positive; got {temperature}.")
-    attn = (at_least_single(logits) * temperature).flatten(2).softmax(dim=-1).view(logits.shape)
-    return attn * present[:, :, None, None]
+    return _masked_softmax((at_least_single(logits) * temperature).flatten(2), present).view(logits.shape)
+
+
+@_fast.choose(_fast.masked_softmax)
+def _masked_softmax(logits: Tensor, present: Tensor) -> Tensor:
+    """Softmax over the last dimension of (B, L, HW), zero for absent labels."""
+    return logits.softmax(dim=-1) * present[:, :, None]
 
 
 def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
@@ -63,14 +50,16 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     Returns:
         Scalar in [0, 1]: 1 for equal maps, 0 for disjoint ones. Samples with fewer than two labels contribute 0; the
         mean runs over all B samples.
+
+    Example:
+        >>> attention_diversity(torch.eye(2).view(1, 2, 1, 2), torch.tensor([[True, True]]))  # disjoint maps
+        tensor(0.)
     """
     batch, labels, _, _ = check_maps(attn)
     check_present(present, batch, labels)
     flat = at_least_single(attn).flatten(2)  # (B, L, HW)
     with torch.autocast(attn.device.type, enabled=False):
-        inner = flat @ flat.detach().transpose(1, 2)  # (B, L, L)
-    # Symmetric, so the other half of the gradient is added here, where it is small, not to another tensor of maps.
-    inner = inner + inner.transpose(1, 2) - inner.detach()
+        inner = _similarities(flat)  # (B, L, L)
     square = inner.diagonal(dim1=1, dim2=2)  # (B, L)
     # The root is taken of 1 where there is no mass, whose gradient would be infinite otherwise.
     norm = torch.where(square > 0, square, 1.0).sqrt()
@@ -81,6 +70,12 @@ def attention_diversity(attn: Tensor, present: Tensor) -> Tensor:
     return per_sample.mean()
 
 
+@_fast.choose(_fast.similarities)
+def _similarities(flat: Tensor) -> Tensor:
+    """Inner products ⟨a_l, a_k⟩ of maps (B, L, HW), (B, L, L)."""
+    return torch.einsum("bln,bkn->blk", flat, flat)
+
+
 def effective_locations(attn: Tensor) -> Tensor:
     """Count the locations that carry a map's mass: 1 / Σ_hw a².
 
@@ -89,6 +84,10 @@ def effective_locations(attn: Tensor) -> Tensor:
 
     Returns:
         Number between 1 (all mass at one location) and H·W (a uniform map), (B, L); 0 for an all-zero map.
+
+    Example:
+        >>> effective_locations(torch.full((1, 1, 2, 2), 0.25))  # a uniform map
+        tensor([[4.]])
     """
     check_maps(attn)
     square = torch.linalg.vector_norm(at_least_single(attn), dim=(2, 3)).square()  # (B, L)
@@ -104,6 +103,10 @@ def threshold_maps(attn: Tensor, *, threshold: float) -> Tensor:
 
     Returns:
         Maps, (B, L, H, W).
+
+    Example:
+        >>> threshold_maps(torch.tensor([[[[1.0, 4.0]]]]), threshold=0.5)
+        tensor([[[[0., 4.]]]])
     """
     check_maps(attn)
     if not 0 <= threshold < 1:
@@ -125,6 +128,12 @@ def attention_cross_entropy(logits: Tensor, target: Tensor, keep: Tensor, *, tem
     Returns:
         Scalar: the mean over all B·L entries, 0 for those that are not kept, so that equal parts of a batch average to
         the whole; divided by log HW, so that a uniform map scores one at every resolution.
+
+    Example:
+        >>> target = torch.tensor([1.0, 0.0, 0.0, 0.0]).view(1, 1, 2, 2)
+        >>> keep = torch.tensor([[True]])
+        >>> round(attention_cross_entropy(torch.zeros(1, 1, 2, 2), target, keep, temperature=10.0).item(), 4)
+        1.0
     """
     batch, labels, height, width = check_maps(logits, name="logits")
     check_shape(target, tuple(logits.shape), name="target", meaning="that of `logits`")
@@ -145,10 +154,42 @@ def pooled_logits(logits: Tensor, *, temperature: float) -> Tensor:
 
     Returns:
         Label logits, (B, L).
+
+    Example:
+        >>> round(pooled_logits(torch.full((1, 1, 2, 2), 3.0), temperature=1.0).item(), 4)
+        3.0
     """
     _, _, height, width = check_maps(logits, name="logits")
     pooled = (at_least_single(logits) * temperature).flatten(2).logsumexp(dim=-1)
     return (pooled - math.log(height * width)) / temperature
+
+
+def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
+    """Project the last feature map onto each label's classifier weights: Σ_c W_lc F_c (Eq. 6).
+
+    Behind global average pooling and one linear layer the gradient of logit l is W_l / HW at every location, so the
+    ReLU of this map divided by HW is Grad-CAM. The spatial mean of the map plus the bias is the logit.
+
+    Args:
+        feats: Last feature map, (B, C, H, W).
+        head_weight: Weight of the linear classifier, (L, C).
+
+    Returns:
+        Raw maps in float32 (float64 stays), (B, L, H, W); negative values included.
+
+    Example:
+        >>> class_activation_maps(torch.ones(1, 2, 1, 2), torch.tensor([[1.0, -2.0]]))
+        tensor([[[[-1., -1.]]]])
+    """
+    _, channels, height, width = check_feats(feats)
+    if head_weight.ndim != 2 or head_weight.shape[1] != channels:
+        raise ValueError(
+            f"`head_weight` must have shape (L, C) with C = {channels} to match `feats`; got "
+            f"{tuple(head_weight.shape)}."
+        )
+    with torch.autocast(feats.device.type, enabled=False):
+        flat = at_least_single(feats).flatten(2)
+        return (head_weight.to(flat.dtype) @ flat).view(-1, len(head_weight), height, width)
 
 
 def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:
@@ -160,6 +201,10 @@ def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:
 
     Returns:
         Maps, (B, L, H, W).
+
+    Example:
+        >>> resize_maps(torch.ones(1, 1, 2, 2), (4, 6)).shape
+        torch.Size([1, 1, 4, 6])
     """
     check_maps(attn)
     if tuple(attn.shape[2:]) == tuple(size):
@@ -176,6 +221,10 @@ def flip_maps(attn: Tensor, flips: Tensor) -> Tensor:
 
     Returns:
         Flipped maps, (B, L, H, W).
+
+    Example:
+        >>> flip_maps(torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[True, False]]))
+        tensor([[[[2., 1.]]]])
     """
     batch, _, _, _ = check_maps(attn)
     if flips.dtype != torch.bool:

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ldstyle.functional._blend import parts
-from ldstyle.functional._checks import check_feats, check_partner, check_shape
-from ldstyle.functional._precision import at_least_single
-from ldstyle.functional.matching import match_values
-from ldstyle.functional.sorting import stable_order
+from ldstyle.functional import _fast
+from ldstyle.functional._checks import at_least_single, check_feats, check_partner, check_shape
+from ldstyle.functional.operators import matched_change, mix_moments
 from ldstyle.types import Moments
 
 
@@ -50,15 +48,19 @@ def mixstyle(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats = torch.tensor([[1.0, 3.0], [10.0, 14.0]]).view(2, 1, 1, 2)
+        >>> mixstyle(feats, torch.tensor([1, 0]), torch.tensor([0.0, 1.0])).round().flatten(1).tolist()
+        [[10.0, 14.0], [10.0, 14.0]]
     """
     batch, _, _, _ = check_feats(feats)
     check_partner(partner, batch)
     check_shape(lam, (batch,), name="lam", meaning="(B,)")
     own = global_moments(feats.detach())
-    share = (1 - lam).to(own.mean, non_blocking=True)[:, None, None]
     partner = partner.to(feats.device, non_blocking=True)
-    new = Moments(*(value + share * (value[partner] - value) for value in own))
-    return restyle(feats, own, new)
+    other = Moments(own.mean[partner], own.std[partner])
+    return restyle(feats, own, mix_moments(own, other, lam[:, None].to(feats.device, non_blocking=True)))
 
 
 def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
@@ -74,41 +76,24 @@ def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats = torch.tensor([[1.0, 2.0], [30.0, 10.0]]).view(2, 1, 1, 2)
+        >>> efdmix(feats, torch.tensor([1, 0]), torch.tensor([0.0, 1.0])).flatten(1).tolist()
+        [[10.0, 30.0], [30.0, 10.0]]
     """
     batch, _, _, _ = check_feats(feats)
     check_partner(partner, batch)
     check_shape(lam, (batch,), name="lam", meaning="(B,)")
-    share = (1 - lam).to(feats.device, feats.dtype, non_blocking=True)
-    mixed: Tensor = _MatchWhole.apply(feats, partner.to(feats.device, non_blocking=True), share)
-    return mixed
+    return _efdmix(feats, partner.to(feats.device, non_blocking=True), lam.to(feats.device, non_blocking=True))
 
 
-class _MatchWhole(torch.autograd.Function):
-    """F_i + (1 − λ_i)(values of F_j in the rank order of F_i − F_i), differentiable in F_i and F_j.
-
-    Orders are computed anew in the backward pass, in parts of the batch: kept, they would take four maps.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, feats: Tensor, partner: Tensor, share: Tensor) -> Tensor:
-        ctx.save_for_backward(feats, partner, share)
-        flat = feats.detach().flatten(2)  # (B, C, HW)
-        change = torch.empty_like(flat, memory_format=torch.contiguous_format)
-        for part in parts(len(flat)):
-            change[part] = match_values(flat[part], flat[partner[part]], share[part])
-        return feats + change.view(feats.shape)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        feats, partner, share = ctx.saved_tensors
-        flat, slopes = feats.detach().flatten(2), grad.flatten(2)
-        result = slopes.clone(memory_format=torch.contiguous_format)
-        for part in parts(len(flat)):
-            own, theirs = stable_order(flat[part]), stable_order(flat[partner[part]])
-            ranked = slopes[part].gather(-1, own) * share[part, None, None]
-            result.index_add_(0, partner[part], torch.empty_like(ranked).scatter_(-1, theirs, ranked))
-        return result.view(grad.shape), None, None
+@_fast.choose(_fast.efdmix)
+def _efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
+    """Match all values of each channel by rank."""
+    flat = feats.flatten(2)  # (B, C, HW)
+    everywhere = torch.arange(flat.shape[2], device=feats.device).expand(len(flat), -1)
+    return feats + matched_change(flat, everywhere, partner, (1 - lam).to(feats.dtype)).view_as(feats)
 
 
 def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) -> Tensor:
@@ -125,6 +110,11 @@ def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) ->
 
     Returns:
         Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats, noise = torch.rand(2, 3, 4, 4), torch.ones(2, 3)
+        >>> torch.equal(csu(feats, torch.zeros(2), noise, noise), feats)  # a factor of zero is the identity
+        True
     """
     batch, channels, _, _ = check_feats(feats)
     check_shape(factor, (batch,), name="factor", meaning="(B,)")
@@ -149,6 +139,11 @@ def dsu(feats: Tensor, noise_mean: Tensor, noise_std: Tensor, *, eps: float = 1e
 
     Returns:
         Restyled feature map, (B, C, H, W). A batch of one has no deviation to draw from and stays as it is.
+
+    Example:
+        >>> feats, noise = torch.rand(2, 3, 4, 4), torch.zeros(2, 3)
+        >>> torch.equal(dsu(feats, noise, noise), feats)
+        True
     """
     batch, channels, _, _ = check_feats(feats)
     own = global_moments(feats)
@@ -192,7 +187,7 @@ class _InverseRoot(torch.autograd.Function):
         return root
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @_fast.single_backward
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         vectors, inverse_root = ctx.saved_tensors
         # −1 / (√λ_i √λ_j (√λ_i + √λ_j)), written with p = λ^-½ so that p = 0 gives 0.

@@ -1,10 +1,13 @@
-"""Per-label operators on moments: interpolation and perturbation (Eqs. 9 and 11)."""
+"""Per-label operators: mixed moments, values matched by rank, perturbed moments (Eqs. 9 to 11)."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ldstyle.functional._checks import check_shape
+from ldstyle.functional import _fast
+from ldstyle.functional._checks import check_attn, check_background, check_partner, check_shape
+from ldstyle.functional.decomposition import blend_weights
 from ldstyle.types import Moments
 
 
@@ -18,12 +21,121 @@ def mix_moments(own: Moments, other: Moments, lam: Tensor) -> Moments:
 
     Returns:
         Mixed moments, (B, L, C).
+
+    Example:
+        >>> own = Moments(torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
+        >>> other = Moments(torch.full((1, 1, 1), 4.0), torch.full((1, 1, 1), 3.0))
+        >>> mix_moments(own, other, torch.tensor([[0.25]]))
+        Moments(mean=tensor([[[3.]]]), std=tensor([[[2.5000]]]))
     """
     check_shape(lam, tuple(own.mean.shape[:2]), name="lam", meaning="(B, L)")
     check_shape(other.mean, tuple(own.mean.shape), name="other.mean", meaning="(B, L, C)")
-    share = (1 - lam).to(own.mean)[..., None]
+    step = (1 - lam).to(own.mean)[..., None]
     # Written as a step towards the other, which is exactly zero at λ̃ = 1 and for equal moments.
-    return Moments(own.mean + share * (other.mean - own.mean), own.std + share * (other.std - own.std))
+    return Moments(own.mean + step * (other.mean - own.mean), own.std + step * (other.std - own.std))
+
+
+def mix_topk_values(
+    feats: Tensor,
+    attn: Tensor,
+    partner: Tensor,
+    lam: Tensor,
+    *,
+    top_ratio: float,
+    background: float,
+    whole_map: Tensor | None = None,
+    ranking: Tensor | None = None,
+) -> Tensor:
+    """Mix the sorted values at each label's top-K locations with the partner's, rank by rank (Eq. 10).
+
+    v̂ = λ̃ v_i + (1 − λ̃) v_j on the values sorted per channel, put back in rank order, blended by attention as in
+    Eq. 3. Straight-through: the gradient to ``feats`` is one, to the partner zero; ``attn`` learns through the blend.
+
+    Args:
+        feats: Feature map, (B, C, H, W).
+        attn: Unit-mass maps, (B, L, H, W).
+        partner: Partner of each sample, (B,) int64.
+        lam: Effective coefficients λ̃, (B, L). Labels at one are untouched. Kept on the host, ``lam``, ``partner``
+            and ``whole_map`` cost the device no synchronisation.
+        top_ratio: Fraction ρ of the locations that is matched, K = max(1, floor(ρ H W)).
+        background: The identity's density b >= 0.
+        whole_map: True where all H·W locations are matched for a label, (B, L) bool.
+        ranking: Maps that choose the top-K locations where they differ from those that blend, (B, L, H, W): a sample
+            that matches whole maps can still be a partner at its own locations. By default ``attn``.
+
+    Returns:
+        Restyled feature map, (B, C, H, W).
+
+    Example:
+        >>> feats = torch.tensor([[1.0, 2.0], [30.0, 10.0]]).view(2, 1, 1, 2)
+        >>> attn, partner = torch.full((2, 1, 1, 2), 0.5), torch.tensor([1, 0])
+        >>> lam = torch.tensor([[0.0], [1.0]])
+        >>> mix_topk_values(feats, attn, partner, lam, top_ratio=1.0, background=0.0).flatten(1).tolist()
+        [[10.0, 30.0], [30.0, 10.0]]
+    """
+    check_attn(attn, feats)
+    check_partner(partner, feats.shape[0])
+    check_shape(lam, tuple(attn.shape[:2]), name="lam", meaning="(B, L)")
+    if not 0 < top_ratio <= 1:
+        raise ValueError(f"`top_ratio` must be in (0, 1]; got {top_ratio}.")
+    if whole_map is not None:
+        check_shape(whole_map, tuple(attn.shape[:2]), name="whole_map", meaning="(B, L)")
+    if ranking is not None:
+        check_shape(ranking, tuple(attn.shape), name="ranking", meaning="that of `attn`")
+    check_background(background)
+    locations = attn.shape[2] * attn.shape[3]
+    top = max(1, int(top_ratio * locations + 1e-6))  # 0.29 · 100 is 28.999... in floating point
+    ranking = (attn if ranking is None else ranking).detach()
+    return _mix_topk(feats, attn, ranking, partner, lam, whole_map, top=top, background=background)
+
+
+@_fast.choose(_fast.mix_topk)
+def _mix_topk(
+    feats: Tensor,
+    attn: Tensor,
+    ranking: Tensor,
+    partner: Tensor,
+    lam: Tensor,
+    whole_map: Tensor | None,
+    *,
+    top: int,
+    background: float,
+) -> Tensor:
+    """Add the weighted change of each label's top-K values."""
+    partner, step = partner.to(feats.device), (1 - lam).to(feats)  # (B,), (B, L)
+    flat = feats.detach().flatten(2)  # (B, C, HW)
+    weights = blend_weights(attn, background=background)[0].flatten(2)  # (B, L, HW)
+    # Equal attention goes by position, on every device alike: a cached map may have fewer than K positive locations.
+    ranked = (-ranking.flatten(2)).sort(dim=-1, stable=True).indices[..., :top]  # (B, L, K)
+    everywhere = torch.arange(flat.shape[2], device=feats.device).expand(len(flat), -1)
+    mixed = feats.flatten(2)
+    for label in range(attn.shape[1]):
+        change = matched_change(flat, ranked[:, label], partner, step[:, label])
+        if whole_map is not None:
+            chosen = whole_map[:, label].to(feats.device)[:, None, None]
+            change = torch.where(chosen, matched_change(flat, everywhere, partner, step[:, label]), change)
+        mixed = mixed + (weights[:, label, None] * change).to(feats.dtype)
+    return mixed.view_as(feats)
+
+
+def matched_change(flat: Tensor, locations: Tensor, partner: Tensor, step: Tensor) -> Tensor:
+    """Return (1 − λ)(v_j − v_i) with the values of each pair matched by rank, zero outside the given locations.
+
+    Args:
+        flat: Features, (B, C, HW). The gradient reaches the partner's values alone.
+        locations: Locations of each sample whose values are matched, (B, K).
+        partner: Partner of each sample, (B,).
+        step: 1 − λ, (B,).
+
+    Returns:
+        Change, (B, C, HW).
+    """
+    # Ascending locations make the stable value sort go by position: post-ReLU maps are full of equal zeros.
+    at = locations.sort(dim=-1).values[:, None].expand(-1, flat.shape[1], -1)  # (B, C, K)
+    values, order = flat.gather(2, at).sort(dim=-1, stable=True)
+    change = step[:, None, None] * (values[partner] - values.detach())  # by rank
+    change = torch.zeros_like(change).scatter(2, order, change)  # by location
+    return torch.zeros_like(flat).scatter(2, at, change)
 
 
 def perturb_moments(own: Moments, noise: Tensor, common: Tensor, *, strength: float, eps: float = 1e-6) -> Moments:
@@ -40,6 +152,11 @@ def perturb_moments(own: Moments, noise: Tensor, common: Tensor, *, strength: fl
 
     Returns:
         Perturbed moments, (B, L, C).
+
+    Example:
+        >>> own = Moments(torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
+        >>> perturb_moments(own, torch.full((1, 1, 1), 2.0), torch.tensor([[3.0]]), strength=0.5)
+        Moments(mean=tensor([[[2.5000]]]), std=tensor([[[2.]]]))
     """
     check_shape(noise, tuple(own.mean.shape), name="noise", meaning="(B, L, C)")
     check_shape(common, tuple(own.mean.shape[:2]), name="common", meaning="(B, L)")

@@ -36,6 +36,10 @@ def match_partners(
     Returns:
         Partner of each sample, (B,) int64, on the device of ``present``. A sample without an admissible partner is
         its own partner.
+
+    Example:
+        >>> match_partners(torch.ones(3, 1, dtype=torch.bool), torch.tensor([0, 1, 0]), torch.arange(3))
+        tensor([1, 0, 1])
     """
     batch = present.shape[0]
     check_present(present, batch)
@@ -90,6 +94,11 @@ def effective_lambda(lam: Tensor, present: Tensor, partner: Tensor) -> Tensor:
 
     Returns:
         λ̃, (B, L).
+
+    Example:
+        >>> present = torch.tensor([[True, True], [True, False]])
+        >>> effective_lambda(torch.full((2, 2), 0.25), present, torch.tensor([1, 0])).tolist()
+        [[0.25, 1.0], [0.25, 1.0]]
     """
     batch = present.shape[0]
     check_present(present, batch)

@@ -6,14 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldstyle.functional._checks import check_present, check_shape
-from ldstyle.functional._precision import at_least_single
+from ldstyle.functional._checks import at_least_single, check_present, check_shape
 from ldstyle.functional.losses import mean_over_known
 from ldstyle.types import StyledOutput
 
 
 def warmup_weight(epoch: int, warmup_epochs: int) -> float:
-    """Return the share of the per-label path: min(max((e − W) / W, 0), 1) (Eq. 12).
+    """Return the weight of the per-label path: min(max((e − W) / W, 0), 1) (Eq. 12).
 
     Args:
         epoch: Epoch e, counted from 1.
@@ -21,6 +20,10 @@ def warmup_weight(epoch: int, warmup_epochs: int) -> float:
 
     Returns:
         0 in epochs 1..W, then a linear rise to 1 at epoch 2W.
+
+    Example:
+        >>> [warmup_weight(epoch, 5) for epoch in (5, 6, 10)]
+        [0.0, 0.2, 1.0]
     """
     if epoch < 1:
         raise ValueError(f"`epoch` must count from 1; got {epoch}.")
@@ -37,16 +40,20 @@ def blend_pathways(local: Tensor, global_: Tensor, weight: float | Tensor) -> Te
     Args:
         local: Output of the per-label path, (B, C, H, W).
         global_: Output of the global path, (B, C, H, W).
-        weight: Share w of the per-label path in [0, 1]: one number, or one per sample, (B,).
+        weight: Weight w of the per-label path in [0, 1]: one number, or one per sample, (B,).
 
     Returns:
-        Blended map, (B, C, H, W). A share of one or zero returns that path's values, bit for bit.
+        Blended map, (B, C, H, W). A weight of one or zero returns that path's values, bit for bit.
+
+    Example:
+        >>> blend_pathways(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1), 0.25)
+        tensor([[[[0.2500]]]])
     """
     check_shape(global_, tuple(local.shape), name="global_", meaning="that of `local`")
     if isinstance(weight, Tensor):
         check_shape(weight, (local.shape[0],), name="weight", meaning="(B,)")
-        share = weight.to(local.dtype)[:, None, None, None]
-        return torch.where(share == 1, local, torch.where(share == 0, global_, torch.lerp(global_, local, share)))
+        weight = weight.to(local.dtype)[:, None, None, None]
+        return torch.where(weight == 1, local, torch.where(weight == 0, global_, torch.lerp(global_, local, weight)))
     if weight == 1:
         return local
     if weight == 0:
@@ -76,6 +83,11 @@ def objective(
 
     Returns:
         Scalar loss.
+
+    Example:
+        >>> output = StyledOutput(logits=torch.zeros(1, 2), diversity=torch.tensor(0.5))
+        >>> round(objective(output, torch.tensor([[True, False]]), diversity_weight=0.2).item(), 4)  # log 2 + 0.1
+        0.7931
     """
     batch, labels = output.logits.shape
     check_present(present, batch, labels)

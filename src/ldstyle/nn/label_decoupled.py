@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -35,35 +34,13 @@ from ldstyle.functional import (
     relative_change,
     warmup_weight,
 )
-from ldstyle.functional.decomposition import pool_regions
 from ldstyle.functional.global_styles import global_moments
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
 from ldstyle.nn.llam import LLAM
-from ldstyle.types import Moments
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a style module knows of the batch; all tensors on the host.
-
-    Attributes:
-        present: Label presence, (B, L) bool.
-        domain: Domain number, (B,) int64.
-        partner: Label-matched partner of the per-label path, (B,) int64.
-        global_partner: Partner of the global path, (B,) int64.
-        epoch: Epoch of training, counted from 1.
-        clean: Whether no earlier module restyled this batch, so that its statistics may be remembered.
-    """
-
-    present: Tensor
-    domain: Tensor
-    partner: Tensor
-    global_partner: Tensor
-    epoch: int
-    clean: bool = True
+from ldstyle.types import Moments, PairedContext
 
 
 class Styled(NamedTuple):
@@ -131,7 +108,7 @@ class LabelDecoupledStyle(nn.Module):
         self.bank = StyleBank(num_labels, channels, size=config.bank_size) if config.bank_size else None
 
     def forward(
-        self, feats: Tensor, batch: Batch, draws: StyleDraws | None, cached: CachedMaps | None = None
+        self, feats: Tensor, batch: PairedContext, draws: StyleDraws | None, cached: CachedMaps | None = None
     ) -> Styled:
         """Restyle a batch.
 
@@ -153,17 +130,19 @@ class LabelDecoupledStyle(nn.Module):
         styled = Styled(feats) if region is None else self._observe(feats, region, batch)
         if draws is None:
             return styled
-        share = self._local_share(batch.epoch, region)
+        weight = self._local_weight(batch.epoch, region)
         clamped = restyled = None
-        if share > 0 and region is not None:
+        if weight > 0 and region is not None:
             restyled = self._restyled(region, batch)
             mixed, clamped = self.restyle(feats, region, batch, draws)
-            mixed = self._blend(mixed, feats, share, region, batch, draws)
+            mixed = self._blend(mixed, feats, weight, region, batch, draws)
         else:
             mixed = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
         return styled._replace(feats=mixed, clamped=clamped, restyled=restyled, change=relative_change(feats, mixed))
 
-    def restyle(self, feats: Tensor, region: Region, batch: Batch, draws: StyleDraws) -> tuple[Tensor, Tensor | None]:
+    def restyle(
+        self, feats: Tensor, region: Region, batch: PairedContext, draws: StyleDraws
+    ) -> tuple[Tensor, Tensor | None]:
         """Restyle each label's region: the per-label path, which a subclass with an operator of its own overrides.
 
         Gate, attention, partners, warm-up and diversity loss are not its concern.
@@ -199,7 +178,7 @@ class LabelDecoupledStyle(nn.Module):
                 attn, old, new = self._mixed_moments(feats, region, batch, lam, draws.choice)
             case CSULiteConfig(strength=strength), Perturbation(noise, common):
                 attn = _with_uniform(region, None if region.usable is None else batch.present & ~region.usable)
-                old, attn = pool_regions(feats.detach(), attn)
+                old = label_moments(feats.detach(), attn)
                 noise, common = (value.to(feats.device, non_blocking=True) for value in (noise, common))
                 new = perturb_moments(old, noise, common, strength=strength)
             case operator, draw:
@@ -215,7 +194,7 @@ class LabelDecoupledStyle(nn.Module):
         shown = ("operator", "attention", "gate_prob", "warmup_epochs", "background")
         return ", ".join(f"{name}={getattr(self.config, name)}" for name in shown)
 
-    def _attend(self, feats: Tensor, batch: Batch, cached: CachedMaps | None) -> Region | None:
+    def _attend(self, feats: Tensor, batch: PairedContext, cached: CachedMaps | None) -> Region | None:
         present = batch.present.to(feats.device, non_blocking=True)
         if self.llam is not None:
             logits = self.llam.logits(feats)
@@ -229,7 +208,7 @@ class LabelDecoupledStyle(nn.Module):
         uniform = torch.full((1, 1, height, width), 1 / (height * width), device=feats.device, dtype=precision)
         return Region(uniform * present[:, :, None, None], None)
 
-    def _observe(self, feats: Tensor, region: Region, batch: Batch) -> Styled:
+    def _observe(self, feats: Tensor, region: Region, batch: PairedContext) -> Styled:
         """Return the losses and the figures of the attention in use, with the features unchanged."""
         attention, present = self.config.attention, batch.present.to(feats.device, non_blocking=True)
         attn = region.attn.detach()
@@ -251,7 +230,7 @@ class LabelDecoupledStyle(nn.Module):
         attention = self.config.attention
         return attn.detach() if isinstance(attention, LLAMConfig) and not attention.blend_gradient else attn
 
-    def _local_share(self, epoch: int, region: Region | None) -> float:
+    def _local_weight(self, epoch: int, region: Region | None) -> float:
         match self.config.attention:
             case GradCamConfig() | ProbeConfig() | MasksConfig():
                 return 0.0 if region is None else 1.0
@@ -260,7 +239,7 @@ class LabelDecoupledStyle(nn.Module):
             case _:
                 return warmup_weight(epoch, self.config.warmup_epochs)
 
-    def _restyled(self, region: Region, batch: Batch) -> Tensor:
+    def _restyled(self, region: Region, batch: PairedContext) -> Tensor:
         """Mark the labels that get a partner's or the bank's style or a perturbed one, (B, L) bool on the host."""
         own_map = batch.present if region.usable is None else batch.present & region.usable
         if isinstance(self.config.operator, CSULiteConfig):
@@ -273,12 +252,12 @@ class LabelDecoupledStyle(nn.Module):
         return restyled & own_map.any(dim=1, keepdim=True)
 
     def _blend(
-        self, mixed: Tensor, feats: Tensor, share: float, region: Region, batch: Batch, draws: StyleDraws
+        self, mixed: Tensor, feats: Tensor, weight: float, region: Region, batch: PairedContext, draws: StyleDraws
     ) -> Tensor:
-        """Bring in the global path: by the warm-up's share, and whole for samples without any usable map."""
-        if share < 1:
+        """Bring in the global path: by the warm-up's weight, and alone for samples without any usable map."""
+        if weight < 1:
             global_ = apply_global(self.config.operator, feats, batch.global_partner, draws.global_)
-            return blend_pathways(mixed, global_, share)
+            return blend_pathways(mixed, global_, weight)
         if isinstance(self.config.attention, StoredAttention) and region.usable is not None:
             lost = (batch.present.any(dim=1) & ~region.usable.any(dim=1)).nonzero()[:, 0]
             if len(lost):
@@ -286,7 +265,7 @@ class LabelDecoupledStyle(nn.Module):
                 return mixed.index_copy(0, lost.to(feats.device, non_blocking=True), global_.to(mixed.dtype))
         return mixed
 
-    def _global_rows(self, feats: Tensor, rows: Tensor, batch: Batch, draws: StyleDraws) -> Tensor:
+    def _global_rows(self, feats: Tensor, rows: Tensor, batch: PairedContext, draws: StyleDraws) -> Tensor:
         """Apply the global operator to some samples only: they and their partners make a smaller batch."""
         both = torch.cat([rows, batch.global_partner[rows]])
         partner = torch.arange(len(both))
@@ -296,7 +275,7 @@ class LabelDecoupledStyle(nn.Module):
         return apply_global(self.config.operator, subset, partner, draw)[: len(rows)]
 
     def _mixed_moments(
-        self, feats: Tensor, region: Region, batch: Batch, lam: Tensor, choice: Tensor | None
+        self, feats: Tensor, region: Region, batch: PairedContext, lam: Tensor, choice: Tensor | None
     ) -> tuple[Tensor, Moments, Moments]:
         """Return the maps in use, the moments under them, and those moments mixed with a partner's or the bank's."""
         device = feats.device
@@ -310,7 +289,7 @@ class LabelDecoupledStyle(nn.Module):
             effective = torch.where(found, lam, effective)
             whole = None if whole is None or not (whole & ~found).any() else whole & ~found
         attn = _with_uniform(region, whole)
-        old, attn = pool_regions(detached, attn)
+        old = label_moments(detached, attn)
         partner = batch.partner.to(device, non_blocking=True)
         theirs = old if whole is None else label_moments(detached, region.attn.detach())
         other = Moments(*(value.detach()[partner] for value in theirs))
@@ -330,7 +309,7 @@ class LabelDecoupledStyle(nn.Module):
         return attn, old, mix_moments(old, other, effective.to(device, non_blocking=True))
 
 
-def _whole(region: Region, batch: Batch, lam: Tensor) -> Tensor | None:
+def _whole(region: Region, batch: PairedContext, lam: Tensor) -> Tensor | None:
     """Mark labels that match whole maps because either side of the pair has no map of its own, (B, L) bool.
 
     ``None`` if there is none, so that statistics of whole maps are not computed unnecessarily.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ldstyle.functional import spatial_softmax
-from ldstyle.functional._precision import at_least_single
+from ldstyle.functional._checks import at_least_single
 
 _EPS = 1e-6
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ldstyle.config import (
+    EFDMixConfig,
     GlobalConfig,
     GradCamConfig,
     LabelDecoupledConfig,
     LLAMConfig,
     MasksConfig,
+    MixStyleConfig,
     ProbeConfig,
     StoredAttention,
     StyleConfig,
@@ -23,30 +26,32 @@ from ldstyle.config import (
 from ldstyle.functional import (
     attention_cross_entropy,
     match_partners,
+    objective,
     relative_change,
     resize_maps,
     threshold_maps,
     unit_mass,
 )
+from ldstyle.method_files import method_style
 from ldstyle.nn.backbones.activation_maps import capture, linear_maps, predicted, refresh_bank
 from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
-from ldstyle.nn.backbones.insertion import InsertionPoint, resolve_points
-from ldstyle.nn.backbones.layout import as_maps, from_maps, logits_of
+from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve_points
+from ldstyle.nn.backbones.layout import logits_of, visiting
 from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
 from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style
 from ldstyle.nn.global_style import GlobalStyle
-from ldstyle.nn.label_decoupled import Batch, LabelDecoupledStyle, Styled
+from ldstyle.nn.label_decoupled import LabelDecoupledStyle, Styled
 from ldstyle.seeding import Streams
-from ldstyle.types import Gather, StyleContext, StyledOutput
+from ldstyle.types import Gather, PairedContext, StyleContext, StyledOutput, read_labels
 
 
 def attach(
     backbone: nn.Module,
-    style: StyleConfig,
+    style: StyleConfig | str,
     *,
-    stages: Sequence[int | str],
     num_labels: int,
+    stages: Sequence[int | str] | None = None,
     num_samples: int | None = None,
     seed: int = 0,
     image_size: tuple[int, int] | None = None,
@@ -55,9 +60,10 @@ def attach(
 
     Args:
         backbone: Any network that returns one logit per label. It is not changed, only owned.
-        style: The method's settings.
-        stages: Stage numbers of a timm model, or names of submodules of any model; see ``insertion_points``.
+        style: The name of a method, see ``ldstyle.methods()``, or its settings.
         num_labels: Number of labels L.
+        stages: Stage numbers of a timm model, or names of submodules of any model; see ``insertion_points``. By default
+            the first two.
         num_samples: Number of training samples; needed for cached attention, which is looked up by sample number.
         seed: Seed of the network's own random streams.
         image_size: Height and width of the images, where the backbone does not know them.
@@ -65,6 +71,8 @@ def attach(
     Returns:
         The styled network. ``net.backbone`` stays the plain backbone.
     """
+    style = method_style(style) if isinstance(style, str) else style
+    stages = first_stages(backbone, image_size=image_size) if stages is None else stages
     points = resolve_points(backbone, stages, image_size=image_size)
     if not points:
         raise ValueError("`stages` must name at least one insertion point; got none. See insertion_points(backbone).")
@@ -84,9 +92,9 @@ def attach(
 class StyledNet(nn.Module):
     """A backbone and its style modules.
 
-    ``net(images)`` is the plain backbone. ``net(images, context)`` augments while training and returns the logits with
-    what the loss needs. Style modules are hooked in for the length of one such call only, so ``net.backbone`` can be
-    saved, exported and used by code that knows nothing of style.
+    ``net(images)`` is the plain backbone. ``net(images, labels=labels, domain=domain, epoch=epoch)`` augments while
+    training and returns the logits with what ``net.loss(output, labels)`` needs. Style modules are hooked in for
+    the length of one such call only, so ``net.backbone`` can be saved, exported and used without this package.
 
     Args:
         backbone: The network.
@@ -95,7 +103,7 @@ class StyledNet(nn.Module):
         num_labels: Number of labels L.
         seed: Seed of the network's own random streams.
         cams: Bank of cached maps, for cached attention.
-        head: How the classifier hangs on the last map, for class activation maps.
+        head: How the classifier reads the last map, for class activation maps.
     """
 
     def __init__(
@@ -116,6 +124,7 @@ class StyledNet(nn.Module):
         self.rank, self.world = 0, 1
         self.styles = nn.ModuleList(_build(style, point, num_labels) for point in points)
         self.cams, self.head = cams, head
+        self._warned: set[str] = set()
         attention = style.attention if isinstance(style, LabelDecoupledConfig) else None
         self._online = isinstance(attention, GradCamConfig) and attention.refresh == "online"
         self._grounded = _grounded_by_maps(attention)
@@ -126,30 +135,81 @@ class StyledNet(nn.Module):
                 f"maps cost no backward pass; {type(backbone).__name__} has another. Use {way_out}."
             )
 
-    def forward(self, images: Tensor, context: StyleContext | None = None) -> Any:
+    def forward(
+        self,
+        images: Tensor,
+        context: StyleContext | None = None,
+        *,
+        labels: Tensor | None = None,
+        domain: Tensor | None = None,
+        epoch: int = 1,
+        index: Tensor | None = None,
+        flips: Tensor | None = None,
+    ) -> Any:
         """Run the network.
 
         Args:
             images: Images, (B, 3, H, W).
-            context: Labels, domains and epoch of a training batch.
+            context: All that is known of a training batch, instead of the arguments below.
+            labels: 1 present, 0 absent, NaN or negative where unknown, (B, L); or bool.
+            domain: Domain number of each image from 0, (B,) int64.
+            epoch: Epoch of training, counted from 1.
+            index: Number of each image in the training set, (B,) int64; needed by cached attention.
+            flips: Whether the image was flipped horizontally and vertically, (B, 2) bool; used by cached attention.
 
         Returns:
-            Without context the backbone's own output. With it a `StyledOutput`; outside training its logits are
-            the plain backbone's.
+            Without labels or context the backbone's own output. With them a `StyledOutput`; outside training its logits
+            are the plain backbone's.
         """
-        if context is None:
+        if context is None and labels is None:
             if self.training:
                 raise ValueError(
-                    "`context` must be given in training mode; got None. Call net(images, context), net.eval(), or "
-                    "net.backbone(images) for the plain backbone."
+                    "`labels` and `domain` must be given in training mode; got None. Call net(images, labels=labels, "
+                    "domain=domain, epoch=epoch), net.eval(), or net.backbone(images) for the plain backbone."
                 )
             return self.backbone(images)
+        if context is None:
+            if domain is None:
+                raise ValueError("`domain` must be given with `labels`; got None. Give the domain of each image, (B,).")
+            assert labels is not None
+            context = StyleContext.of_labels(labels, domain, index=index, flips=flips, epoch=epoch)
+            if self.training:
+                self._advise(context)
         if not self.training:
             logits = logits_of(self.backbone(images))
             return StyledOutput(logits, logits.new_zeros(()))
         self._check(images, context)
         batch, draws, cached = self._prepare(context)
-        return self._styled(images, context, batch, draws, cached)
+        return self._styled(images, batch, draws, cached)
+
+    def loss(self, output: StyledOutput, labels: Tensor) -> Tensor:
+        """Compute the method's whole objective with its own weights (Eq. 13).
+
+        Args:
+            output: Result of this network in training mode.
+            labels: 1 present, 0 absent, NaN or negative where unknown, (B, L), or bool. Unknown labels take no part.
+
+        Returns:
+            Scalar loss.
+        """
+        if not isinstance(output, StyledOutput) or not output.diagnostics:
+            got = "one of eval mode" if isinstance(output, StyledOutput) else type(output).__name__
+            raise TypeError(
+                f"`output` must be the result of net(images, labels=labels, domain=domain) in training mode; got {got}."
+                " Call net.train() first; to score in eval mode, use "
+                "torch.nn.functional.binary_cross_entropy_with_logits(net(images), labels)."
+            )
+        present, known = read_labels(labels)
+        return objective(output, present, known=known, **self.loss_weights)
+
+    @property
+    def loss_weights(self) -> dict[str, Any]:
+        """Weights of the method's objective, as arguments of ``ldstyle.functional.objective``."""
+        attention = self.style.attention if isinstance(self.style, LabelDecoupledConfig) else None
+        if not isinstance(attention, LLAMConfig):
+            return {"diversity_weight": 0.0, "grounding_weight": 0.0}
+        grounding = 0.0 if attention.grounding == "none" else attention.grounding_weight
+        return {"diversity_weight": attention.diversity_weight, "grounding_weight": grounding}
 
     def share(self, *, rank: int, world: int, gather: Gather) -> None:
         """Make this network one of several that train on equal parts of each batch, like one that trains on all of it.
@@ -197,6 +257,38 @@ class StyledNet(nn.Module):
         """Continue the random streams of a checkpoint."""
         self.streams.load_state_dict(state)
 
+    def _advise(self, context: StyleContext) -> None:
+        """Warn once of a batch that no style can be mixed in, and of cached attention that was never computed."""
+        style = self.style
+        paired = isinstance(style.operator, MixStyleConfig | EFDMixConfig) and (
+            isinstance(style, LabelDecoupledConfig) or style.pairing == "crossdomain"
+        )
+        domain = context.domain
+        if paired and len(domain) > 1 and domain.device.type == "cpu" and bool((domain == domain[0]).all()):
+            self._warn(
+                "domain",
+                f"All {len(domain)} samples of a batch are of domain {int(domain[0])}, so no sample has a partner in "
+                "another domain and the per-label path leaves this batch unchanged. Mix the domains in every batch.",
+            )
+        if self.cams is None or not isinstance(style, LabelDecoupledConfig) or self.cams.filled:
+            return
+        if context.epoch > style.warmup_epochs and not self._online:
+            way_out = (
+                "call net.refresh(batches) whenever net.refresh_due(epoch) is true after an epoch"
+                if isinstance(style.attention, GradCamConfig)
+                else "store the maps of the training set with net.cams.store(index, maps, keep)"
+            )
+            self._warn(
+                "maps",
+                f"Cached attention has no maps in epoch {context.epoch}, after the warm-up of {style.warmup_epochs}, "
+                f"so the global operator runs instead: {way_out}.",
+            )
+
+    def _warn(self, topic: str, message: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
+            warnings.warn(message, UserWarning, stacklevel=6)
+
     def _check(self, images: Tensor, context: StyleContext) -> None:
         expected = (images.shape[0], self.num_labels)
         if tuple(context.present.shape) != expected:
@@ -207,13 +299,11 @@ class StyledNet(nn.Module):
         if self.cams is not None:  # at the first step, not when the first maps are used
             self.cams.checked(context.index)
 
-    def _prepare(self, context: StyleContext) -> tuple[Batch, list[StyleDraws | None], CachedMaps | None]:
+    def _prepare(self, context: StyleContext) -> tuple[PairedContext, list[StyleDraws | None], CachedMaps | None]:
         """Make all random draws and all look-ups of the batch, on the host."""
-        present, domain = context.present.cpu(), context.domain.cpu()
-        rows = Rows(len(present), self.rank, self.world)
+        batch = _on_host(context)
+        rows = Rows(len(batch.present), self.rank, self.world)
         gates = [bool(self.streams["gate"].random() < self.style.gate_prob) for _ in self.points]
-        itself = torch.arange(len(present))
-        batch = Batch(present, domain, itself, itself, context.epoch)
         draws: list[StyleDraws | None] = [None] * len(self.points)
         if not any(gates):
             return batch, draws, None
@@ -222,12 +312,12 @@ class StyledNet(nn.Module):
                 draws[position] = draw_style(
                     self.style, self.streams["style"], rows, num_labels=self.num_labels, channels=point.channels
                 )
-        return self._paired(batch, rows, context), draws, self._cached(batch, context)
+        return self._paired(batch, rows), draws, self._cached(batch)
 
-    def _paired(self, batch: Batch, rows: Rows, context: StyleContext) -> Batch:
+    def _paired(self, batch: PairedContext, rows: Rows) -> PairedContext:
         matched, random = rows.take(self.streams["pairing"].random), rows.take(self.streams["pairing"].random)
         anything = torch.ones_like(batch.present)
-        original = None if context.original is None else context.original.cpu()
+        original = batch.original
         match self.style:
             case GlobalConfig(pairing="crossdomain"):
                 partner = match_partners(anything, batch.domain, random, original=original)
@@ -239,34 +329,43 @@ class StyledNet(nn.Module):
                 partner = match_partners(labels, batch.domain, matched, original=original, choice=choice)
                 return replace(batch, partner=partner, global_partner=random.argsort())
 
-    def _cached(self, batch: Batch, context: StyleContext) -> CachedMaps | None:
+    def _cached(self, batch: PairedContext) -> CachedMaps | None:
         if self.cams is None or not isinstance(self.style, LabelDecoupledConfig):
             return None
-        if context.epoch <= self.style.warmup_epochs or not self.cams.ready:
+        if batch.epoch <= self.style.warmup_epochs or not self.cams.ready:
             return None
-        return self.cams.lookup(context.index, context.flips, batch.present)
+        return self.cams.lookup(batch.index, batch.flips, batch.present)
 
     def _styled(
         self,
         images: Tensor,
-        context: StyleContext,
-        batch: Batch,
+        batch: PairedContext,
         draws: Sequence[StyleDraws | None],
         cached: CachedMaps | None,
     ) -> StyledOutput:
         passed: dict[str, Styled] = {}
-        size = (images.shape[2], images.shape[3])
         drawn = {point.name: draw for point, draw in zip(self.points, draws, strict=True)}
+
+        def restyle(point: InsertionPoint, feats: Tensor) -> Tensor:
+            if point.name in passed:
+                raise RuntimeError(
+                    f"Each insertion point must be passed once in a forward call; '{point.name}' is twice."
+                )
+            # Earlier in the forward pass, which need not be earlier in the list of stages.
+            clean = all(drawn[earlier] is None for earlier in passed)
+            module = self.styles[self.points.index(point)]
+            passed[point.name] = _apply(module, feats, replace(batch, clean=clean), drawn[point.name], cached)
+            return passed[point.name].feats
+
         with ExitStack() as stack:
-            for point, module in zip(self.points, self.styles, strict=True):
-                hook = _hook(module, point, size, batch, drawn, cached, passed)
-                stack.callback(self.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
+            size = (images.shape[2], images.shape[3])
+            stack.enter_context(visiting(self.backbone, self.points, size, restyle))
             looks = self._grounded or (self._online and all(draw is None for draw in draws))
             captured = stack.enter_context(capture(self.backbone, self.head, images)) if looks and self.head else []
             logits = logits_of(self.backbone(images))
-        if logits.shape != context.present.shape:
+        if logits.shape != batch.present.shape:
             raise ValueError(
-                f"The backbone must return one logit per label, {tuple(context.present.shape)}; got "
+                f"The backbone must return one logit per label, {tuple(batch.present.shape)}; got "
                 f"{tuple(logits.shape)}. Build it with num_classes={self.num_labels}."
             )
         output = _collect(logits, self.points, passed, draws)
@@ -275,10 +374,10 @@ class StyledNet(nn.Module):
         if captured and self._grounded:
             return replace(output, grounding=self._ground(captured[0], logits, batch, passed.values()))
         if captured:
-            self._remember(captured[0], context)
+            self._remember(captured[0], batch)
         return output
 
-    def _ground(self, feats: Tensor, logits: Tensor, batch: Batch, passed: Iterable[Styled]) -> Tensor:
+    def _ground(self, feats: Tensor, logits: Tensor, batch: PairedContext, passed: Iterable[Styled]) -> Tensor:
         """Compare learned attention with the class activation maps of this pass, where the label is predicted."""
         assert isinstance(self.head, LinearHead)
         assert isinstance(self.style, LabelDecoupledConfig)
@@ -295,7 +394,7 @@ class StyledNet(nn.Module):
             losses.append(attention_cross_entropy(styled.logits, target, found, temperature=attention.temperature))
         return torch.stack(losses).mean()
 
-    def _remember(self, feats: Tensor, context: StyleContext) -> None:
+    def _remember(self, feats: Tensor, batch: PairedContext) -> None:
         """Update cached maps from a training batch that no module has touched."""
         assert self.cams is not None
         assert isinstance(self.head, LinearHead)
@@ -305,7 +404,15 @@ class StyledNet(nn.Module):
         if isinstance(bias, Tensor):
             # The mean of the raw map plus the bias is the logit without the dropout of this pass.
             logits = logits + bias.detach().float()
-        self.cams.store(self.cams.checked(context.index), maps, predicted(logits, context.present), context.flips)
+        self.cams.store(self.cams.checked(batch.index), maps, predicted(logits, batch.present), batch.flips)
+
+
+def _on_host(context: StyleContext) -> PairedContext:
+    """Copy a context to the host, with every sample its own partner."""
+    values = {field.name: getattr(context, field.name) for field in fields(StyleContext)}
+    values = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in values.items()}
+    itself = torch.arange(len(context.present))
+    return PairedContext(**values, partner=itself, global_partner=itself)
 
 
 def _grounded_by_maps(attention: object) -> bool:
@@ -330,35 +437,17 @@ def _build(style: StyleConfig, point: InsertionPoint, num_labels: int) -> nn.Mod
             return LabelDecoupledStyle(style, point.channels, num_labels)
 
 
-def _hook(
-    module: nn.Module,
-    point: InsertionPoint,
-    size: tuple[int, int],
-    batch: Batch,
-    drawn: Mapping[str, StyleDraws | None],
-    cached: CachedMaps | None,
-    passed: dict[str, Styled],
-) -> Any:
-    """Return a forward hook that passes a submodule's output through a style module and notes the result."""
-
-    def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-        if point.name in passed:
-            raise RuntimeError(f"Each insertion point must be passed once in a forward call; '{point.name}' is twice.")
-        feats = as_maps(output, point, size)
-        draws = drawn[point.name]
-        if isinstance(module, LabelDecoupledStyle):
-            # Earlier in the forward pass, which need not be earlier in the list of stages.
-            clean = all(drawn[earlier] is None for earlier in passed)
-            result = module(feats, replace(batch, clean=clean), draws, cached)
-        else:
-            result = Styled(feats)
-            if draws is not None:
-                mixed = module(feats, batch.global_partner, draws)
-                result = Styled(mixed, change=relative_change(feats, mixed))
-        passed[point.name] = result
-        return output if result.feats is feats else from_maps(result.feats, output, point)
-
-    return hook
+def _apply(
+    module: nn.Module, feats: Tensor, batch: PairedContext, draws: StyleDraws | None, cached: CachedMaps | None
+) -> Styled:
+    """Pass a feature map through a style module."""
+    if isinstance(module, LabelDecoupledStyle):
+        styled: Styled = module(feats, batch, draws, cached)
+        return styled
+    if draws is None:
+        return Styled(feats)
+    mixed = module(feats, batch.global_partner, draws)
+    return Styled(mixed, change=relative_change(feats, mixed))
 
 
 def _mixed_fraction(present: Tensor, results: Iterable[Styled]) -> Tensor:

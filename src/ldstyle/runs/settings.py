@@ -13,7 +13,6 @@ from argparse import ArgumentError
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, is_dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -21,8 +20,10 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 import yaml
 from jsonargparse import ArgumentParser
 
+from ldstyle import method_files
 from ldstyle.files import load_yaml
-from ldstyle.messages import choose_from, did_you_mean
+from ldstyle.messages import did_you_mean
+from ldstyle.method_files import methods as methods
 from ldstyle.runs.config import RunConfig
 
 Settings: TypeAlias = dict[str, Any]
@@ -110,12 +111,6 @@ def choices() -> dict[str, dict[str, type]]:
     return found
 
 
-def methods() -> tuple[str, ...]:
-    """Return the names of the methods that have a settings file."""
-    folder = resources.files("ldstyle") / "configs" / "methods"
-    return tuple(sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml")))
-
-
 def method_settings(name: str) -> Settings:
     """Read the settings of a method: style, stages, algorithm, loss and weight averaging.
 
@@ -125,11 +120,7 @@ def method_settings(name: str) -> Settings:
     base, ending = split_ending(name)
     if ending is not None:
         return {**with_ending(method_settings(base), ending), "method": name}
-    if name not in methods():
-        raise ValueError(f"There is no method {name!r}.{choose_from(name, methods(), cutoff=CUTOFF)}")
-    text = (resources.files("ldstyle") / "configs" / "methods" / f"{name}.yaml").read_text(encoding="utf-8")
-    settings: Settings = yaml.safe_load(text)
-    return settings
+    return method_files.method_settings(name)
 
 
 def split_ending(name: str) -> tuple[str, str | None]:

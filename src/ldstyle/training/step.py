@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ldstyle.config import LabelDecoupledConfig, LLAMConfig
 from ldstyle.data.loading.augmentation import Augmentation, Draws
 from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.functional import label_losses, objective
@@ -15,7 +14,6 @@ from ldstyle.nn.backbones.layout import logits_of
 from ldstyle.runs.processes import OnHost, Processes
 from ldstyle.training.algorithms.base import Algorithm
 from ldstyle.training.algorithms.losses import LabelLoss
-from ldstyle.training.truth import Truth
 from ldstyle.types import StyleContext, StyledOutput
 
 KNOWN = "#"
@@ -35,16 +33,11 @@ class StyledLoss(nn.Module):
         super().__init__()
         self.net = net
         self.algorithm, self.label_loss = algorithm or Algorithm(), label_loss
-        self.diversity_weight = self.grounding_weight = 0.0
-        if isinstance(net, StyledNet) and isinstance(net.style, LabelDecoupledConfig):
-            attention = net.style.attention
-            if isinstance(attention, LLAMConfig):
-                self.diversity_weight = attention.diversity_weight
-                self.grounding_weight = 0.0 if attention.grounding == "none" else attention.grounding_weight
+        self.weights = net.loss_weights if isinstance(net, StyledNet) else {"diversity_weight": 0.0}
 
-    def forward(self, images: Tensor, truth: OnHost[Truth]) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, images: Tensor, held: OnHost[StyleContext]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss (Eq. 13) and the scalars to log, for augmented images (B, 3, S, S)."""
-        context, known = truth.value.context, truth.value.known
+        context = held.value
         backbone = self.net.backbone if isinstance(self.net, StyledNet) else self.net
         with self.algorithm.watch(backbone, images) as penalty_of:
             if isinstance(self.net, StyledNet):
@@ -55,26 +48,24 @@ class StyledLoss(nn.Module):
         loss = objective(
             output,
             context.present,
-            diversity_weight=self.diversity_weight,
-            known=known,
-            grounding_weight=self.grounding_weight,
-            classification=self._classification(output.logits, truth.value),
+            known=context.known,
+            classification=self._classification(output.logits, context),
+            **self.weights,
         )
-        scalars = _scalars(output, learned=self.diversity_weight > 0)
+        scalars = _scalars(output, learned=self.weights["diversity_weight"] > 0)
         penalty = penalty_of(context)
         if penalty is not None:
             loss = loss + penalty
             scalars["penalty"] = penalty.detach()
         return loss, {"loss": loss.detach(), **scalars}
 
-    def _classification(self, logits: Tensor, truth: Truth) -> Tensor | None:
+    def _classification(self, logits: Tensor, context: StyleContext) -> Tensor | None:
         """Return the classification loss, or ``None`` for the mean binary cross-entropy of plain labels."""
-        plain = self.label_loss is None and truth.labels is None and not self.algorithm.weighs_domains
-        if plain:
+        if self.label_loss is None and context.soft is None and not self.algorithm.weighs_domains:
             return None
-        labels = truth.context.present if truth.labels is None else truth.labels
+        labels = context.present if context.soft is None else context.soft
         loss = label_losses if self.label_loss is None else self.label_loss
-        return self.algorithm.average(loss(logits, labels), truth.known, truth.context)
+        return self.algorithm.average(loss(logits, labels), context.known, context)
 
 
 def _scalars(output: StyledOutput, *, learned: bool) -> dict[str, Tensor]:
@@ -111,7 +102,7 @@ class BatchSource:
         self._has_unknown = bool((pool.labels < 0).any())
         self._has_copies = bool((pool.original != np.arange(len(pool))).any())
 
-    def load(self, rows: np.ndarray, *, epoch: int) -> tuple[Tensor, OnHost[Truth]]:
+    def load(self, rows: np.ndarray, *, epoch: int) -> tuple[Tensor, OnHost[StyleContext]]:
         """Return augmented images (B, 3, S, S) on the device, and what is known of them."""
         batch = self._pool.gather(rows)
         images = batch.images
@@ -119,8 +110,7 @@ class BatchSource:
             images = images.pin_memory()
         draws = self._draws(len(rows))
         augmented = self._augmentation.apply(images.to(self._processes.device, non_blocking=True), draws)
-        known = batch.known if self._has_unknown else None
-        return augmented, OnHost(Truth(self._context(batch, draws.flips, epoch), known))
+        return augmented, OnHost(self._context(batch, draws.flips, epoch))
 
     def _draws(self, count: int) -> Draws:
         rank, world = self._processes.rank, self._processes.world
@@ -130,4 +120,5 @@ class BatchSource:
 
     def _context(self, batch: Batch, flips: Tensor, epoch: int) -> StyleContext:
         original = torch.from_numpy(self._pool.original)[batch.index] if self._has_copies else None
-        return StyleContext(batch.present, batch.domain, batch.index, flips, epoch, original)
+        known = batch.known if self._has_unknown else None
+        return StyleContext(batch.present, batch.domain, batch.index, flips, epoch, original, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,6 @@ from ldstyle.training.algorithms.miro import Miro
 from ldstyle.training.algorithms.mixup import Mixup
 from ldstyle.training.algorithms.sagm import Sagm
 from ldstyle.training.step import StyledLoss
-from ldstyle.training.truth import Truth
 from ldstyle.types import StyleContext
 
 AUGMENTATION = Augmentation(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
@@ -52,14 +52,14 @@ def processes(rank: int = 0, world: int = 1, gather: Callable[[Tensor], Tensor] 
     return SimpleNamespace(rank=rank, world=world, gather=gather, device=torch.device("cpu"))
 
 
-def batch(count: int = 6, *, seed: int = 0, known: bool = False) -> tuple[Tensor, Truth]:
+def batch(count: int = 6, *, seed: int = 0, known: bool = False) -> tuple[Tensor, StyleContext]:
     """Normalised images of pixels in [0, 1], two domains, three labels."""
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.rand(count, 3, 48, 48, generator=generator)
     images = (pixels - torch.tensor(AUGMENTATION.mean)[:, None, None]) / torch.tensor(AUGMENTATION.std)[:, None, None]
     present = torch.rand(count, 3, generator=generator) < 0.5
-    context = StyleContext(present, torch.arange(count) % 2, torch.arange(count), None, epoch=1)
-    return images, Truth(context, torch.rand(count, 3, generator=generator) < 0.7 if known else None)
+    annotated = torch.rand(count, 3, generator=generator) < 0.7 if known else None
+    return images, StyleContext(present, torch.arange(count) % 2, torch.arange(count), epoch=1, known=annotated)
 
 
 def backbone(name: str = "test_resnet") -> nn.Module:
@@ -77,8 +77,8 @@ def test_fact_mixes_amplitudes_of_pixels_and_leaves_the_rest_alone() -> None:
 
     generator = Streams(3)["fact"]
     priority, share, gate = (torch.from_numpy(generator.random(6).astype(np.float32)) for _ in range(3))
-    partner = LF.match_partners(torch.ones(6, 1) > 0, truth.context.domain, priority)
-    assert (truth.context.domain[partner] != truth.context.domain).all()
+    partner = LF.match_partners(torch.ones(6, 1) > 0, truth.domain, priority)
+    assert (truth.domain[partner] != truth.domain).all()
     plain = batch()[0] * torch.tensor(AUGMENTATION.std)[:, None, None] + torch.tensor(AUGMENTATION.mean)[:, None, None]
     wanted = LF.mix_amplitudes(plain, partner, torch.where(gate < 0.5, 1 - share, 1.0)).clamp(0, 1)
     torch.testing.assert_close(pixels, wanted, atol=1e-5, rtol=1e-5)
@@ -94,12 +94,12 @@ def test_two_processes_make_the_draws_of_one() -> None:
     """The second process keeps the second half of the coefficients; partners are found within a part."""
     images, truth = batch(4)
     part = processes(rank=1, world=2)
-    labels = Mixup(MixupConfig(), part).mix(images, OnHost(truth), Streams(0))[1].value.labels
+    labels = Mixup(MixupConfig(), part).mix(images, OnHost(truth), Streams(0))[1].value.soft
     generator = Streams(0)["mixup"]
     priority, lam = generator.random(8), generator.beta(0.2, 0.2, 8)
     order = torch.from_numpy(priority[4:].astype(np.float32))
-    partner = LF.match_partners(torch.ones(4, 1) > 0, truth.context.domain, order)
-    wanted = LF.mix_samples(truth.context.present.float(), partner, torch.from_numpy(lam[4:].astype(np.float32)))
+    partner = LF.match_partners(torch.ones(4, 1) > 0, truth.domain, order)
+    wanted = LF.mix_samples(truth.present.float(), partner, torch.from_numpy(lam[4:].astype(np.float32)))
     assert labels is not None
     torch.testing.assert_close(labels, wanted)
 
@@ -108,7 +108,7 @@ def test_two_processes_make_the_draws_of_one() -> None:
 def test_mixup_mixes_labels_as_images_and_knows_what_both_know(pairing: Any) -> None:
     images, truth = batch(known=True)
     mixed, told = Mixup(MixupConfig(pairing=pairing), processes()).mix(images, OnHost(truth), Streams(1))
-    labels, known, own = told.value.labels, told.value.known, truth.known
+    labels, known, own = told.value.soft, told.value.known, truth.known
     assert labels is not None
     assert known is not None
     assert own is not None
@@ -122,29 +122,29 @@ def test_mixup_mixes_labels_as_images_and_knows_what_both_know(pairing: Any) -> 
             if torch.allclose(step, rest * whole, atol=1e-4):
                 matches.append((other, rest))
         (other, rest), *_ = [match for match in matches if match[0] != row] or matches
-        present = truth.context.present.double()
+        present = truth.present.double()
         torch.testing.assert_close(
             labels[row].double(), present[row] + rest * (present[other] - present[row]), atol=1e-4, rtol=1e-4
         )
         if rest > 1e-3:
             assert torch.equal(known[row], own[row] & own[other])
-            assert pairing == "random" or truth.context.domain[other] != truth.context.domain[row]
+            assert pairing == "random" or truth.domain[other] != truth.domain[row]
 
 
 def test_unknown_labels_take_no_part_in_any_loss() -> None:
     images, truth = batch(known=True)
     known = truth.known
     assert known is not None
-    flipped = StyleContext(truth.context.present ^ ~known, truth.context.domain, truth.context.index, None, epoch=1)
+    flipped = replace(truth, present=truth.present ^ ~known)
     net = backbone().eval()
     losses = {}
     for name, config in (("bce", CrossEntropyConfig(True)), ("focal", FocalConfig()), ("asl", AsymmetricConfig())):
         pool: Any = SimpleNamespace(labels=np.array([[1, 0, 1], [0, 0, 1], [0, 1, 0]]), vocabulary=("a", "b", "c"))
         model = StyledLoss(net, None, build_loss(config, pool))
-        first, second = (model(images, OnHost(Truth(context, known)))[0] for context in (truth.context, flipped))
+        first, second = (model(images, OnHost(context))[0] for context in (truth, flipped))
         assert first == second
         losses[name] = first.item()
-        changed = model(images, OnHost(Truth(flipped, None)))[0]
+        changed = model(images, OnHost(replace(flipped, known=None)))[0]
         assert changed != first
     assert len(set(losses.values())) == 3
 
@@ -171,7 +171,7 @@ def test_coral_adds_the_distance_of_what_the_classifier_reads() -> None:
     algorithm = Coral(CoralConfig(weight=3.0), analyse_head(net, image_size=(48, 48)))
     loss, scalars = StyledLoss(net, algorithm)(images, OnHost(truth))
     pooled = net.forward_head(net.forward_features(images), pre_logits=True)  # type: ignore[operator]
-    wanted = 3 * LF.covariance_distance(pooled, truth.context.domain)
+    wanted = 3 * LF.covariance_distance(pooled, truth.domain)
     torch.testing.assert_close(scalars["penalty"], wanted.detach())
     plain = StyledLoss(net)(images, OnHost(truth))[0]
     torch.testing.assert_close(loss, plain + wanted)
@@ -201,7 +201,7 @@ def test_group_dro_weighs_domains_by_their_losses() -> None:
     assert truth.known is not None
     losses = torch.rand(5, 3, generator=torch.Generator().manual_seed(2), requires_grad=True)
     algorithm = GroupDro(GroupDroConfig(step_size=2.0), 3, processes())  # the third domain is not in the batch
-    got = algorithm.average(losses, truth.known, truth.context)
+    got = algorithm.average(losses, truth.known, truth)
     means = []
     for number in range(2):
         entries = [
@@ -221,9 +221,9 @@ def test_group_dro_of_two_processes_has_the_loss_and_gradient_of_one() -> None:
     _, truth = batch(8)
     losses = torch.rand(8, 3, generator=torch.Generator().manual_seed(4), requires_grad=True)
     alone = GroupDro(GroupDroConfig(step_size=1.0), 2, processes())
-    whole = alone.average(losses, None, truth.context)
+    whole = alone.average(losses, None, truth)
     (slopes,) = torch.autograd.grad(whole, losses)
-    parts, domains = losses.detach().split([3, 5]), truth.context.domain.split([3, 5])
+    parts, domains = losses.detach().split([3, 5]), truth.domain.split([3, 5])
     sums = [_sums(part, domain) for part, domain in zip(parts, domains, strict=True)]
     values, gradients = [], []
     for part, domain in zip(parts, domains, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.evaluation.localization import Localization, Table, with_mean
 from ldstyle.evaluation.scores import evaluating
 from ldstyle.nn import LabelDecoupledStyle, StyledNet, activation_maps, analyse_head
-from ldstyle.nn.backbones.layout import as_maps
+from ldstyle.nn.backbones.insertion import InsertionPoint
+from ldstyle.nn.backbones.layout import visiting
 from ldstyle.runs.sources import SourceData
 
 MOST = 256
@@ -135,16 +135,16 @@ def learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, T
     """Return the maps of each module with learned attention, (B, L, H, W), for the plain backbone's features."""
     maps: dict[str, Tensor] = {}
     size = (images.shape[2], images.shape[3])
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(evaluating(net.backbone))
-        for point, style in zip(net.points, net.styles, strict=True):
+    modules = {
+        point: style.llam
+        for point, style in zip(net.points, net.styles, strict=True)
+        if isinstance(style, LabelDecoupledStyle) and style.llam is not None
+    }
 
-            def hook(_module: nn.Module, _args: Any, output: Any, point: Any = point, style: Any = style) -> None:
-                maps[point.name] = style.llam(as_maps(output, point, size), present)
+    def attend(point: InsertionPoint, feats: Tensor) -> None:
+        maps[point.name] = modules[point](feats, present)
 
-            if _has_llam(style):
-                stack.callback(net.backbone.get_submodule(point.name).register_forward_hook(hook).remove)
+    with torch.no_grad(), evaluating(net.backbone), visiting(net.backbone, modules, size, attend):
         net.backbone(images)
     return maps
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,8 @@ from torch import Tensor, nn
 
 from ldstyle.functional import class_activation_maps, resize_maps
 from ldstyle.nn.backbones.head import Head, LinearHead, OpaqueHead
-from ldstyle.nn.backbones.layout import as_maps, from_maps, logits_of
+from ldstyle.nn.backbones.insertion import InsertionPoint
+from ldstyle.nn.backbones.layout import logits_of, visiting
 from ldstyle.nn.backbones.probe import undisturbed
 from ldstyle.nn.banks.maps import GradCamBank
 
@@ -27,7 +27,7 @@ def activation_maps(backbone: nn.Module, head: Head, images: Tensor) -> tuple[Te
 
     Args:
         backbone: Network, in the mode it should run in.
-        head: How its classifier hangs on the last map.
+        head: How its classifier reads the last map.
         images: Images, (B, 3, H, W).
 
     Returns:
@@ -57,16 +57,8 @@ def classifier_weight(backbone: nn.Module, head: LinearHead) -> Tensor:
 def capture(backbone: nn.Module, head: Head, images: Tensor) -> Iterator[list[Tensor]]:
     """Collect the last feature map of the forward passes made inside the block, as (B, C, h, w)."""
     captured: list[Tensor] = []
-    size = (images.shape[2], images.shape[3])
-
-    def hook(_module: nn.Module, _args: Any, output: Any) -> None:
-        captured.append(as_maps(output, head.point, size).detach())
-
-    handle = backbone.get_submodule(head.features).register_forward_hook(hook)
-    try:
+    with visiting(backbone, [head.point], _size(images), lambda _point, feats: captured.append(feats.detach())):
         yield captured
-    finally:
-        handle.remove()
 
 
 def averaged_maps(
@@ -76,7 +68,7 @@ def averaged_maps(
 
     Args:
         backbone: Network, in the mode it should run in.
-        head: How its classifier hangs on the last map.
+        head: How its classifier reads the last map.
         images: Images, (B, 3, H, W).
         flips: Whether to take all four flips.
         scales: Factors of the image size. Maps of several are resized to the largest.
@@ -117,7 +109,7 @@ def refresh_bank(
     Args:
         backbone: Network; runs in eval mode and in the caller's precision. Every submodule's mode and the random state
             are restored, whatever the network or the iteration over ``batches`` drew.
-        head: How its classifier hangs on the last map.
+        head: How its classifier reads the last map.
         bank: Bank to fill; an entry is kept only if its label is present and predicted.
         batches: Images (B, 3, H, W), label presence (B, L) bool and sample numbers (B,).
         flips: Whether to average over the four flips of each image.
@@ -136,21 +128,23 @@ def predicted(logits: Tensor, present: Tensor) -> Tensor:
     return present.to(logits.device, non_blocking=True) & (logits.sigmoid() >= CORRECT)
 
 
+def _size(images: Tensor) -> tuple[int, int]:
+    return images.shape[2], images.shape[3]
+
+
 def _gradient_maps(backbone: nn.Module, head: OpaqueHead, images: Tensor) -> tuple[Tensor, Tensor]:
     """Grad-CAM by automatic differentiation through the head alone: the graph starts at the last map."""
     leaves: list[Tensor] = []
-    size = (images.shape[2], images.shape[3])
 
-    def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-        leaves.append(as_maps(output, head.point, size).detach().requires_grad_())
-        return from_maps(leaves[-1], output, head.point)
+    def cut(_point: InsertionPoint, feats: Tensor) -> Tensor:
+        leaves.append(feats.detach().requires_grad_())
+        return leaves[-1]
 
-    handle = backbone.get_submodule(head.features).register_forward_hook(hook)
     needs = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
     try:
         for parameter in needs:  # no graph below the last map, none to the weights
             parameter.requires_grad_(False)
-        with torch.enable_grad():
+        with torch.enable_grad(), visiting(backbone, [head.point], _size(images), cut):
             logits = logits_of(backbone(images))
             sums = logits.sum(dim=0)
             labels = range(len(sums))
@@ -158,7 +152,6 @@ def _gradient_maps(backbone: nn.Module, head: OpaqueHead, images: Tensor) -> tup
     finally:
         for parameter in needs:
             parameter.requires_grad_(True)
-        handle.remove()
     feats = leaves[0].detach()
     precision = torch.promote_types(feats.dtype, torch.float32)
     weights = torch.stack([slope.to(precision).mean(dim=(2, 3)) for slope in slopes], dim=1)  # (B, L, C)

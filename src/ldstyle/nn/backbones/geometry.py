@@ -1,4 +1,4 @@
-"""How a tensor lies over an image: channels, stride and layout read from shapes alone."""
+"""Geometry of a feature map: channels, stride and layout read from shapes alone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Layout: TypeAlias = Literal["nchw", "nhwc", "tokens"]
 """Order of a feature map's dimensions: (B, C, H, W), (B, H, W, C) or a raster sequence (B, N, C)."""
 
 MAX_PREFIX_TOKENS = 16
-_MAX_SKEW = 2  # places by which a map may miss the image's aspect
+_MAX_SKEW = 2  # locations by which a map may miss the image's aspect
 _POWERS_OF_TWO = tuple(2**exponent for exponent in range(10))
 
 
 class Geometry(NamedTuple):
-    """How one output lies over the image.
+    """Geometry of one output.
 
     Attributes:
         channels: Number of channels C.
-        stride: Pixels of the image per place.
+        stride: Pixels of the image per location.
         layout: Order of the dimensions.
-        prefix_tokens: Tokens in front of the raster sequence that stand for no place.
+        prefix_tokens: Tokens in front of the raster sequence without a location.
     """
 
     channels: int
@@ -31,7 +31,7 @@ class Geometry(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """What a model says of itself; ``None`` where it is silent. A declaration settles what shapes leave open."""
+    """Geometry that a model declares; ``None`` where it does not. A declaration decides where shapes are ambiguous."""
 
     channels: int | None = None
     stride: int | None = None
@@ -48,9 +48,9 @@ def token_grids(image_size: tuple[int, int], stride: int) -> Iterator[tuple[int,
 def read_geometry(
     shape: Sequence[int], image_size: tuple[int, int], *, declared: Declared | None = None
 ) -> Geometry | None:
-    """Read how an output of ``shape`` lies over an image, or ``None`` if it is no spatial map.
+    """Read the geometry of an output from its shape; ``None`` if it is no spatial map.
 
-    A map has at least two places, unless the model declares its stride. Of a (B, C, H, W) and a (B, H, W, C) reading
+    A map has at least two locations, unless the model declares its stride. Of a (B, C, H, W) and a (B, H, W, C) reading
     the one with the declared channels wins, then the one closer to the image's aspect, then (B, C, H, W).
 
     Args:
@@ -86,19 +86,19 @@ def _read_map(shape: Sequence[int], image_size: tuple[int, int], declared: Decla
 
 def _map_stride(grid: tuple[int, int], image_size: tuple[int, int]) -> int | None:
     def distance(stride: int) -> float:
-        return max(abs(side / stride - places) for side, places in zip(image_size, grid, strict=True))
+        return max(abs(side / stride - length) for side, length in zip(image_size, grid, strict=True))
 
-    if 0 in grid or any(places > side for places, side in zip(grid, image_size, strict=True)):
+    if 0 in grid or any(length > side for length, side in zip(grid, image_size, strict=True)):
         return None
     divisors = [stride for stride in range(1, min(image_size) + 1) if distance(stride) == 0]
     if divisors:
         return divisors[0]
-    # Unpadded convolutions lose up to four places of a side (Inception at 299 px: 35 places at stride 8).
+    # Unpadded convolutions lose up to four locations of a side (Inception at 299 px: 35 locations at stride 8).
     powers = [
         stride
         for stride in _POWERS_OF_TWO
         if distance(stride) < max(1, min(4, 0.3 * min(image_size) / stride))
-        and all(places < side / stride + 1 for side, places in zip(image_size, grid, strict=True))
+        and all(length < side / stride + 1 for side, length in zip(image_size, grid, strict=True))
     ]
     rest = [stride for stride in range(1, min(image_size) + 1) if distance(stride) < 1]
     return min(powers or rest, key=distance, default=None)

@@ -1,4 +1,4 @@
-"""How a classifier hangs on the last feature map, which decides how class activation maps are computed."""
+"""How a classifier reads the last feature map, which decides how class activation maps are computed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def analyse_head(backbone: nn.Module, *, image_size: tuple[int, int] | None = No
 
     The judgement goes by behaviour: in a forward pass on fixed random images, the input of the linear layer must be
     the spatial mean of some submodule's output and its output the logits, so anything that is the identity in eval
-    mode (dropout) may stand between. For other heads the last map counts whose places, prefix tokens apart, have a
+    mode (dropout) may stand between. For other heads the last map counts whose locations, prefix tokens apart, have a
     gradient: in a ViT with a class token that is the output of the last block but one.
 
     Args:
@@ -137,7 +137,7 @@ def _classifier(backbone: nn.Module, logits: Tensor, observed: _Observed) -> str
 def _with_gradient(
     objective: Tensor, observed: _Observed, points: dict[str, InsertionPoint], image_size: tuple[int, int]
 ) -> list[str]:
-    """Return the submodules on whose places the objective depends, in the order in which they are computed."""
+    """Return the submodules on whose locations the objective depends, in the order in which they are computed."""
     generator = torch.Generator().manual_seed(derive_seed("probe", "objective"))
     # A plain sum would not do: behind a layer norm it is constant.
     direction = torch.randn(objective.shape, generator=generator).to(objective)

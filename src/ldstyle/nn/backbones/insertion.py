@@ -25,7 +25,7 @@ class InsertionPoint:
         name: Dotted name of the submodule in the backbone.
         stage: Stage number in a timm model; ``None`` elsewhere.
         channels: Channels C of the map.
-        stride: Pixels of the image per place of the map.
+        stride: Pixels of the image per location of the map.
         layout: Order of the dimensions.
         prefix_tokens: Class, distillation and register tokens in front of a token sequence, which style leaves alone.
     """
@@ -43,13 +43,13 @@ class InsertionPoint:
 
 
 def insertion_points(backbone: nn.Module, *, image_size: tuple[int, int] | None = None) -> tuple[InsertionPoint, ...]:
-    """List the places a backbone offers to style modules, in the order in which they are computed.
+    """List the points of a backbone where style modules can go, in the order in which they are computed.
 
     A timm model lists its ``feature_info``: stages count from 1 at the first entry of stride 4 or more, and the last
     entry before it is stage 0. An entry that names no map of its channels stands for the last submodule with them.
 
     Any other model is walked from its root. Its units are the elements of the first list of modules on each path
-    (``nn.Sequential`` and its like) and the submodules beside such lists; a list whose elements share channels and
+    (``nn.Sequential`` and its like) and the submodules next to such lists; a list whose elements share channels and
     stride is one unit, unless they are transformer blocks, and whatever spans three strides is opened further. Listed
     are the units that have submodules of their own, and of plain layers the last before a change of channels or
     stride. Token sequences are taken to be in raster order. Other submodules can be named in :func:`resolve_points`.
@@ -68,7 +68,7 @@ def resolve_points(
 
     Args:
         backbone: Network to look at; nothing in it changes.
-        stages: Stage numbers and submodule names, each place once. A name need not be in the listing of
+        stages: Stage numbers and submodule names, each point once. A name need not be in the listing of
             :func:`insertion_points`; its output must be a feature map.
         image_size: Height and width of the images; by default the network's own, else 224 px.
 
@@ -86,6 +86,17 @@ def resolve_points(
             raise ValueError(f"`stages` must name each place once; got {list(stages)}, which has {point} twice.")
         points.append(point)
     return tuple(points)
+
+
+def first_stages(backbone: nn.Module, *, image_size: tuple[int, int] | None = None) -> tuple[int | str, ...]:
+    """Return stages 1 and 2 of a timm model; of another the first two listed blocks at stride 4 or more."""
+    points = insertion_points(backbone, image_size=image_size)
+    numbered = tuple(point.stage for point in points if point.stage is not None and point.stage >= 1)[:2]
+    if numbered:
+        return numbered
+    blocks = [point for point in points if any(backbone.get_submodule(point.name).children())] or list(points)
+    deep = [point for point in blocks if point.stride >= _FIRST_STAGE_STRIDE] or blocks
+    return tuple(point.name for point in deep[:2])
 
 
 def list_points(backbone: nn.Module, found: Survey) -> tuple[InsertionPoint, ...]:

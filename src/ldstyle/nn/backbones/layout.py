@@ -1,18 +1,52 @@
-"""Between what a submodule returns and a (B, C, H, W) feature map, without copies where a view does."""
+"""Between a submodule's output and a (B, C, H, W) feature map, without copies where a view is enough."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ldstyle.nn.backbones.geometry import token_grids
 
 if TYPE_CHECKING:
     from ldstyle.nn.backbones.insertion import InsertionPoint
+
+
+Visitor: TypeAlias = "Callable[[InsertionPoint, Tensor], Tensor | None]"
+"""Called with a point and the feature map (B, C, H, W) there; a result other than ``None`` replaces the map."""
+
+
+@contextmanager
+def visiting(
+    backbone: nn.Module, points: Iterable[InsertionPoint], image_size: tuple[int, int], visit: Visitor
+) -> Iterator[None]:
+    """Call ``visit`` at insertion points in the forward passes inside the block.
+
+    A layer behind a point may overwrite its map in place, so a visitor that keeps the map copies it.
+
+    Args:
+        backbone: Network whose forward passes are visited.
+        points: Where.
+        image_size: Height and width of the images.
+        visit: Reads the map, or returns another in its place.
+    """
+
+    def hook_for(point: InsertionPoint) -> Callable[[nn.Module, Any, Any], Any]:
+        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+            feats = as_maps(output, point, image_size)
+            result = visit(point, feats)
+            return None if result is None or result is feats else from_maps(result, output, point)
+
+        return hook
+
+    with ExitStack() as hooks:
+        for point in points:
+            hooks.callback(backbone.get_submodule(point.name).register_forward_hook(hook_for(point)).remove)
+        yield
 
 
 def as_maps(output: Any, point: InsertionPoint, image_size: tuple[int, int]) -> Tensor:
@@ -43,8 +77,8 @@ def as_maps(output: Any, point: InsertionPoint, image_size: tuple[int, int]) -> 
             return tensor.permute(0, 3, 1, 2)
         case "tokens":
             grid = _grid(tensor.shape[1] - point.prefix_tokens, point, image_size)
-            places: Tensor = tensor[:, point.prefix_tokens :].unflatten(1, grid)  # (B, H, W, C)
-            return places.permute(0, 3, 1, 2)
+            locations: Tensor = tensor[:, point.prefix_tokens :].unflatten(1, grid)  # (B, H, W, C)
+            return locations.permute(0, 3, 1, 2)
 
 
 def from_maps(feats: Tensor, output: Any, point: InsertionPoint) -> Any:
@@ -132,12 +166,12 @@ def _entries(output: Any) -> list[tuple[Any, Any]]:
             return []
 
 
-def _grid(places: int, point: InsertionPoint, image_size: tuple[int, int]) -> tuple[int, int]:
+def _grid(tokens: int, point: InsertionPoint, image_size: tuple[int, int]) -> tuple[int, int]:
     for height, width in token_grids(image_size, point.stride):
-        if height * width == places:
+        if height * width == tokens:
             return height, width
     raise ValueError(
-        f"`image_size` must give '{point.name}' its {places} tokens at stride {point.stride}; got {image_size}. "
+        f"`image_size` must give '{point.name}' its {tokens} tokens at stride {point.stride}; got {image_size}. "
         "Pass the size of the images as the network saw them."
     )
 

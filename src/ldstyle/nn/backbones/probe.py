@@ -18,7 +18,7 @@ Watcher: TypeAlias = Callable[[str, nn.Module, tuple[Any, ...], Any], Any]
 """Called with name, module, arguments and output of a submodule; a result other than ``None`` replaces the output."""
 
 DEFAULT_SIDE = 224
-_BATCH = 2  # one sample could not be told from outputs that are shared by the batch
+_BATCH = 2  # one sample could not be distinguished from outputs that are shared by the batch
 _REFUSALS = (
     AssertionError,
     IndexError,
@@ -42,7 +42,7 @@ class Survey:
     calls: dict[str, int]
 
     def geometry(self, name: str, declared: Declared | None = None) -> Geometry | None:
-        """Return how the output of a submodule lies over the image; ``None`` if it is no map or not one per sample."""
+        """Return the geometry of a submodule's output; ``None`` if it is no map or not one per sample."""
         shape = self.shapes.get(name, ())
         if not shape or shape[0] != _BATCH:
             return None
@@ -53,7 +53,7 @@ def survey(backbone: nn.Module, *, image_size: tuple[int, int] | None = None) ->
     """Record what each submodule returns for one image size.
 
     If some map has as many channels as rows and columns, a wider image is passed through as well where the network
-    takes one, so that its layout can be told.
+    takes one, so that its layout is unambiguous.
 
     Args:
         backbone: Network to look at; nothing in it changes.
@@ -130,11 +130,11 @@ def probe_images(backbone: nn.Module, image_size: tuple[int, int]) -> Tensor:
 
 
 def default_image_size(backbone: nn.Module) -> tuple[int, int]:
-    """Return the image size a network was made for, as its patch embedding, timm or Hugging Face tell it; else 224."""
-    told = [getattr(module, name, None) for module in backbone.modules() for name in ("img_size", "image_size")]
-    told.append((getattr(backbone, "default_cfg", None) or {}).get("input_size", ())[-2:])
-    told.append(getattr(getattr(backbone, "config", None), "image_size", None))
-    for size in told:
+    """Return the image size a network was made for, from its patch embedding, timm or Hugging Face; else 224."""
+    sizes = [getattr(module, name, None) for module in backbone.modules() for name in ("img_size", "image_size")]
+    sizes.append((getattr(backbone, "default_cfg", None) or {}).get("input_size", ())[-2:])
+    sizes.append(getattr(getattr(backbone, "config", None), "image_size", None))
+    for size in sizes:
         match size:
             case int():
                 return size, size

@@ -57,6 +57,11 @@ class GradCamBank(nn.Module):
         self.gather: Gather | None = None
 
     @property
+    def filled(self) -> bool:
+        """Whether `store` was ever called, even if no entry was kept."""
+        return self._maps.shape[2] > 0
+
+    @property
     def ready(self) -> bool:
         """Whether any entry is stored."""
         return bool(self._valid.any())
@@ -110,7 +115,10 @@ class GradCamBank(nn.Module):
     def checked(self, index: Tensor | None) -> Tensor:
         """Return sample numbers (B,) on the host, or say why they have no entry in this bank."""
         if index is None:
-            raise ValueError("`index` must be given in the StyleContext when attention is cached; got None.")
+            raise ValueError(
+                "`index` must be given when attention is cached; got None. Wrap the data set in ldstyle.data.Indexed, "
+                "which adds each sample's number, and call net(..., index=index)."
+            )
         index = index.cpu()
         outside = (index < 0) | (index >= self.num_samples)
         if outside.any():

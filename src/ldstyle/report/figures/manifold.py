@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from textwrap import fill
 from typing import Any
@@ -26,7 +25,7 @@ from ldstyle.evaluation.style_statistics import style_points
 from ldstyle.functional import label_moments, resize_maps, unit_mass
 from ldstyle.functional.global_styles import global_moments
 from ldstyle.nn import InsertionPoint
-from ldstyle.nn.backbones.layout import as_maps
+from ldstyle.nn.backbones.layout import visiting
 from ldstyle.report.figures.images import (
     BATCH,
     NO_MODELS,
@@ -234,16 +233,11 @@ def feature_maps(backbone: nn.Module, points: Sequence[InsertionPoint], images: 
     """Compute the feature maps at insertion points, (B, C, H, W) each, in eval mode and without gradient."""
     found: dict[str, Tensor] = {}
     size = (images.shape[2], images.shape[3])
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(evaluating(backbone))
-        for point in points:
 
-            def hook(_module: nn.Module, _args: Any, output: Any, point: InsertionPoint = point) -> None:
-                # A copy: a layer behind may overwrite the map in place.
-                found[point.name] = as_maps(output, point, size).float().clone()
+    def keep(point: InsertionPoint, feats: Tensor) -> None:
+        found[point.name] = feats.float().clone()
 
-            stack.callback(backbone.get_submodule(point.name).register_forward_hook(hook).remove)
+    with torch.no_grad(), evaluating(backbone), visiting(backbone, points, size, keep):
         backbone(images)
     return found
 

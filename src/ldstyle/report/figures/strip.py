@@ -32,7 +32,6 @@ from ldstyle.nn import LabelDecoupledStyle
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Draw, Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
-from ldstyle.nn.label_decoupled import Batch
 from ldstyle.report.figures.images import (
     TrainedCell,
     attention_kind,
@@ -48,6 +47,7 @@ from ldstyle.report.figures.runs import Runs, UnavailableError
 from ldstyle.report.figures.style import COLOURS, QUIET, drawing, shorten
 from ldstyle.report.model import Absent, Picture
 from ldstyle.seeding import derive_seed
+from ldstyle.types import PairedContext
 
 SLUG, TITLE = "operators", "What the operators do"
 SHARE = 0.2
@@ -269,7 +269,7 @@ def apply_operators(feats: Tensor, attn: Tensor, present: Tensor) -> dict[str, T
         Restyled maps by the operator's name, (2, C, H, W).
     """
     partner = torch.tensor([1, 0])
-    batch = Batch(present, domain=torch.tensor([0, 1]), partner=partner, global_partner=partner, epoch=1)
+    batch = PairedContext(present, torch.tensor([0, 1]), partner=partner, global_partner=partner)
     usable = present & (attn.flatten(2) > 0).any(dim=2)
     cached = CachedMaps(attn / attn.amax().clamp(min=1e-12), usable)
     restyled = {}

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ldstyle.functional.losses import mean_over_known
 from ldstyle.runs.processes import OnHost
 from ldstyle.seeding import Streams
-from ldstyle.training.truth import Truth
 from ldstyle.types import StyleContext
 
 Penalty: TypeAlias = Callable[[StyleContext], Tensor | None]
@@ -29,7 +28,7 @@ class Algorithm(nn.Module):
     weighs_domains: ClassVar[bool] = False
     """Whether :meth:`average` is anything but the mean."""
 
-    def mix(self, images: Tensor, truth: OnHost[Truth], streams: Streams) -> tuple[Tensor, OnHost[Truth]]:
+    def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
         """Change augmented images, (B, 3, S, S), and what is known of them; draws come from the run's streams."""
         return images, truth
 
@@ -43,7 +42,7 @@ class Algorithm(nn.Module):
         return mean_over_known(losses, known)
 
     def backward(
-        self, fabric: Fabric, model: nn.Module, images: Tensor, truth: OnHost[Truth], *, done: float
+        self, fabric: Fabric, model: nn.Module, images: Tensor, truth: OnHost[StyleContext], *, done: float
     ) -> dict[str, Tensor]:
         """Leave the gradient of the step in the parameters.
 

@@ -16,7 +16,7 @@ from ldstyle.runs.backbone import backbone_parameters
 from ldstyle.runs.processes import OnHost
 from ldstyle.training.algorithms.base import Algorithm
 from ldstyle.training.swad import Weights, include_weights
-from ldstyle.training.truth import Truth
+from ldstyle.types import StyleContext
 
 
 class ErmPlusPlus(Algorithm):
@@ -36,7 +36,7 @@ class ErmPlusPlus(Algorithm):
         self._count = 0
 
     def backward(
-        self, fabric: Fabric, model: nn.Module, images: Tensor, truth: OnHost[Truth], *, done: float
+        self, fabric: Fabric, model: nn.Module, images: Tensor, truth: OnHost[StyleContext], *, done: float
     ) -> dict[str, Tensor]:
         """Drop the gradient of the backbone in the first steps; the optimizer then leaves it alone."""
         scalars = super().backward(fabric, model, images, truth, done=done)

@@ -12,7 +12,6 @@ from ldstyle.runs.algorithms import FactConfig
 from ldstyle.runs.processes import OnHost, Processes
 from ldstyle.seeding import Streams
 from ldstyle.training.algorithms.base import Algorithm
-from ldstyle.training.truth import Truth
 from ldstyle.types import StyleContext
 
 
@@ -33,11 +32,11 @@ class Fact(Algorithm):
             for values in (augmentation.mean, augmentation.std)
         )
 
-    def mix(self, images: Tensor, truth: OnHost[Truth], streams: Streams) -> tuple[Tensor, OnHost[Truth]]:
+    def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
         """Mix amplitudes; an image that is not mixed keeps its values, bit for bit."""
         generator, rows = streams["fact"], Rows(len(images), self._processes.rank, self._processes.world)
         priority, share, gate = (rows.take(generator.random) for _ in range(3))
-        partner = foreign_partners(truth.value.context, priority)
+        partner = foreign_partners(truth.value, priority)
         lam = torch.where(gate < self.config.gate_prob, 1 - self.config.strength * share, 1.0)
         pixels = images * self._std + self._mean  # in [0, 1]
         mixed = (mix_amplitudes(pixels, partner, lam).clamp(0, 1) - self._mean) / self._std

@@ -13,7 +13,7 @@ from ldstyle.runs.processes import OnHost, Processes
 from ldstyle.seeding import Streams
 from ldstyle.training.algorithms.base import Algorithm
 from ldstyle.training.algorithms.fact import foreign_partners
-from ldstyle.training.truth import Truth
+from ldstyle.types import StyleContext
 
 
 class Mixup(Algorithm):
@@ -28,13 +28,13 @@ class Mixup(Algorithm):
         super().__init__()
         self.config, self._processes = config, processes
 
-    def mix(self, images: Tensor, truth: OnHost[Truth], streams: Streams) -> tuple[Tensor, OnHost[Truth]]:
+    def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
         """Mix images and labels with those of a partner."""
         generator, rows = streams["mixup"], Rows(len(images), self._processes.rank, self._processes.world)
         alpha, told = self.config.alpha, truth.value
         priority, lam = rows.take(generator.random), rows.take(lambda shape: generator.beta(alpha, alpha, shape))
         crossdomain = self.config.pairing == "crossdomain"
-        partner = foreign_partners(told.context, priority) if crossdomain else priority.argsort()
-        labels = mix_samples(told.context.present.to(lam), partner, lam)
+        partner = foreign_partners(told, priority) if crossdomain else priority.argsort()
+        labels = mix_samples(told.present.to(lam), partner, lam)
         known = None if told.known is None else told.known & told.known[partner]
-        return mix_samples(images, partner, lam), OnHost(replace(told, labels=labels, known=known))
+        return mix_samples(images, partner, lam), OnHost(replace(told, soft=labels, known=known))

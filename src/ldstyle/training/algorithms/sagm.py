@@ -16,7 +16,7 @@ from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.runs.algorithms import SagmConfig
 from ldstyle.runs.processes import OnHost
 from ldstyle.training.algorithms.base import Algorithm
-from ldstyle.training.truth import Truth
+from ldstyle.types import StyleContext
 
 EPS = 1e-12
 """Added to the norm of the gradient."""
@@ -38,7 +38,7 @@ class Sagm(Algorithm):
         self.config, self._net = config, (net,)  # no submodule: the model has it already
 
     def backward(
-        self, fabric: Fabric, model: nn.Module, images: Tensor, truth: OnHost[Truth], *, done: float
+        self, fabric: Fabric, model: nn.Module, images: Tensor, truth: OnHost[StyleContext], *, done: float
     ) -> dict[str, Tensor]:
         """Pass the batch twice and leave the mean of both gradients; the scalars are those of the first pass."""
         before = _Traces(self._net[0])

@@ -1,0 +1,35 @@
+"""Sample numbers for any data set, which cached attention looks its maps up by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import Dataset
+
+
+class Indexed(Dataset[Any]):
+    """A data set whose samples end with their own number: ``(image, label)`` becomes ``(image, label, index)``.
+
+    A `torch.utils.data.DataLoader` takes it like any other map-style data set. Give the numbers of a batch to
+    ``net(..., index=index)``.
+
+    Args:
+        dataset: Data set with ``len()`` whose samples are tuples.
+
+    Example:
+        >>> Indexed([("first image", 1.0), ("second image", 0.0)])[1]
+        ('second image', 0.0, 1)
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        sample = self.dataset[index]
+        if not isinstance(sample, tuple | list):
+            raise TypeError(f"Samples of `dataset` must be tuples such as (image, label); got {type(sample).__name__}.")
+        # From the start, as a sequence counts: -1 is the last sample.
+        return (*sample, index % len(self))

@@ -1,0 +1,450 @@
+"""Memory-saving forms of the functions of this package, and the one place that chooses between them and the plain ones.
+
+A fresh map costs more than its arithmetic, so these forms work through the batch in parts, keep little for the backward
+pass and compute the rest again there. Values and gradients are those of the plain forms; second derivatives are not
+provided.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ldstyle.functional._checks import at_least_single
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PLAIN = ContextVar("plain", default=False)
+
+
+@contextmanager
+def plain_forms() -> Iterator[None]:
+    """Use the plain forms inside the block: second derivatives exist, memory grows with the number of labels.
+
+    Example:
+        >>> import ldstyle.functional as LF
+        >>> feats = torch.rand(2, 3, 4, 4, requires_grad=True)
+        >>> with LF.plain_forms():
+        ...     mixed = LF.efdmix(feats, torch.tensor([1, 0]), torch.tensor([0.3, 0.3]))
+        >>> (slopes,) = torch.autograd.grad(mixed.square().sum(), feats, create_graph=True)
+        >>> slopes.requires_grad
+        True
+    """
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
+
+
+def choose(fast: Callable[P, R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Pair a plain form with its memory-saving one, which runs except in `plain_forms` and under `torch.compile`."""
+
+    def decorate(plain: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(plain)
+        def chosen(*args: P.args, **kwargs: P.kwargs) -> R:
+            if torch.compiler.is_compiling() or _PLAIN.get():
+                return plain(*args, **kwargs)
+            return fast(*args, **kwargs)
+
+        return chosen
+
+    return decorate
+
+
+def single_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the ``backward`` of an autograd function that has no second derivative."""
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "`create_graph` must be False for the memory-saving forms of ldstyle.functional, which have no second "
+                "derivative; got True. Run the forward pass inside `with ldstyle.functional.plain_forms():`. Published "
+                "CSU has none in either form."
+            )
+        return backward(ctx, *grads)
+
+    return checked
+
+
+def parts(batch: int) -> Iterator[slice]:
+    """Cut a batch into at most eight parts."""
+    step = -(-batch // 8)
+    return (slice(start, start + step) for start in range(0, batch, step))
+
+
+# Attention
+
+
+def masked_softmax(logits: Tensor, present: Tensor) -> Tensor:
+    """Softmax over the last dimension of (B, L, HW), zero for absent labels, as one tensor instead of two."""
+    maps: Tensor = _MaskedSoftmax.apply(logits, present)
+    return maps
+
+
+class _MaskedSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, present: Tensor) -> Tensor:
+        maps = logits.softmax(dim=-1).mul_(present[:, :, None])
+        ctx.save_for_backward(maps)
+        return maps
+
+    @staticmethod
+    @single_backward
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (maps,) = ctx.saved_tensors
+        # The derivative of a softmax in terms of its result, so a map of zeros passes nothing on.
+        return torch.ops.aten._softmax_backward_data(grad, maps, -1, maps.dtype), None
+
+
+def similarities(flat: Tensor) -> Tensor:
+    """Inner products ⟨a_l, a_k⟩ of maps (B, L, HW), (B, L, L)."""
+    inner = flat @ flat.detach().transpose(1, 2)
+    # Symmetric, so the other half of the gradient is added here, where it is small, not to another tensor of maps.
+    return inner + inner.transpose(1, 2) - inner.detach()
+
+
+# Decomposition and recomposition
+
+
+def shifted_sums(flat: Tensor, maps: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ ā (F − c) and Σ ā (F − c)², (B, L, C), with the shifted map made in parts."""
+    if flat.requires_grad and torch.is_grad_enabled():
+        shifted = flat - centre
+        return maps @ shifted.transpose(1, 2), maps @ shifted.square().transpose(1, 2)
+    sums: tuple[Tensor, Tensor] = _ShiftedSums.apply(flat, maps, centre)
+    return sums
+
+
+class _ShiftedSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, maps: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(flat, centre)
+        offset, square = (maps.new_empty(*maps.shape[:2], flat.shape[1]) for _ in range(2))
+        for part in parts(len(flat)):
+            shifted = (flat[part] - centre[part]).transpose(1, 2)
+            torch.bmm(maps[part], shifted, out=offset[part])
+            torch.bmm(maps[part], shifted.square_(), out=square[part])
+            del shifted  # before the next part makes its own
+        return offset, square
+
+    @staticmethod
+    @single_backward
+    def backward(ctx: Any, grad_offset: Tensor, grad_square: Tensor) -> tuple[None, Tensor, None]:
+        flat, centre = ctx.saved_tensors
+        grad_maps = grad_offset.new_empty(*grad_offset.shape[:2], flat.shape[2])
+        for part in parts(len(flat)):
+            shifted = flat[part] - centre[part]
+            torch.bmm(grad_offset[part], shifted, out=grad_maps[part])
+            grad_maps[part].baddbmm_(grad_square[part], shifted.square_())
+            del shifted
+        return None, grad_maps, None
+
+
+def blend_affine(feats: Tensor, attn: Tensor, gain: Tensor, shift: Tensor, *, background: float) -> Tensor:
+    """F + F · Σ_l w_l gain_l + Σ_l w_l shift_l with the weights w of Eq. 3; the result is the only new map."""
+    mixed: Tensor = _BlendAffine.apply(feats, attn, gain, shift, background)
+    return mixed
+
+
+class _BlendAffine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, feats: Tensor, attn: Tensor, gain: Tensor, shift: Tensor, background: float) -> Tensor:
+        ctx.save_for_backward(feats, attn, gain, shift)
+        ctx.background = background
+        mixed = _empty_like(feats)
+        for part in parts(len(feats)):
+            rows, target = _rows(feats[part]), _rows(mixed[part])
+            weights = _weights(attn[part], background, feats.dtype)[0]
+            _spread(weights, gain[part], out=target)
+            torch.addcmul(rows, target, rows, out=target)
+            _add_spread(target, weights, shift[part])
+        return mixed
+
+    @staticmethod
+    @single_backward
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        feats, attn, gain, shift = ctx.saved_tensors
+        needs_feats, needs_attn, needs_gain, needs_shift, _ = ctx.needs_input_grad
+        grad_attn = torch.empty_like(attn) if needs_attn else None
+        grad_gain = torch.empty_like(gain) if needs_gain else None
+        grad_shift = torch.empty_like(shift) if needs_shift else None
+        for part in parts(len(feats)) if needs_attn or needs_gain or needs_shift else ():
+            slopes = _rows(grad[part])  # (P, HW, C)
+            weights, total = _weights(attn[part], ctx.background, feats.dtype)
+            if grad_shift is not None:
+                torch.bmm(weights, slopes, out=grad_shift[part])
+            if grad_gain is not None or grad_attn is not None:
+                products = slopes * _rows(feats[part])
+                if grad_gain is not None:
+                    torch.bmm(weights, products, out=grad_gain[part])
+                if grad_attn is not None:
+                    inner = torch.bmm(gain[part], products.transpose(1, 2)).baddbmm_(
+                        shift[part], slopes.transpose(1, 2)
+                    )
+                    grad_attn[part] = _density_slopes(inner, weights, total).view(grad_attn[part].shape)
+                    del inner
+                del products
+            del weights, total  # before the next part makes its own
+        if not needs_feats:
+            return None, grad_attn, grad_gain, grad_shift, None
+        grad_feats = _empty_like(grad)  # last, when the products are gone
+        for part in parts(len(feats)):
+            slopes, target = _rows(grad[part]), _rows(grad_feats[part])
+            _spread(_weights(attn[part], ctx.background, feats.dtype)[0], gain[part], out=target)
+            torch.addcmul(slopes, target, slopes, out=target)
+        return grad_feats, grad_attn, grad_gain, grad_shift, None
+
+
+def _weights(attn: Tensor, background: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the weights of Eq. 3, (P, L, HW), and Z, (P, 1, HW), infinite where nothing covers a location."""
+    density = attn * (attn.shape[2] * attn.shape[3])
+    total = density.sum(dim=1, keepdim=True) + background
+    total = torch.where(total > 0, total, torch.inf)
+    return density.div_(total).flatten(2).to(dtype), total.flatten(2)
+
+
+def _density_slopes(inner: Tensor, weights: Tensor, total: Tensor) -> Tensor:
+    """Pass slopes with respect to the weights w = D / Z on to the attention, D = HW · a, in place."""
+    inner = inner.to(total.dtype)
+    common = (inner * weights).sum(dim=1, keepdim=True)
+    return inner.sub_(common).mul_(inner.shape[2] / total)
+
+
+def _empty_like(feats: Tensor) -> Tensor:
+    """Allocate a dense map in the memory order of ``feats``, whose locations form one dimension."""
+    last = feats.stride(1) == 1 and feats.shape[1] > 1
+    order = torch.channels_last if last else torch.contiguous_format
+    return torch.empty(feats.shape, dtype=feats.dtype, device=feats.device, memory_format=order)
+
+
+def _rows(feats: Tensor) -> Tensor:
+    """View a map as (B, HW, C), in either memory format."""
+    return feats.flatten(2).transpose(1, 2)
+
+
+def _spread(weights: Tensor, coefficients: Tensor, *, out: Tensor) -> None:
+    """Spread coefficients over locations into rows (P, HW, C)."""
+    if out.stride(1) == 1:
+        torch.bmm(coefficients.transpose(1, 2), weights, out=out.transpose(1, 2))
+    else:
+        torch.bmm(weights.transpose(1, 2), coefficients, out=out)
+
+
+def _add_spread(rows: Tensor, weights: Tensor, coefficients: Tensor) -> None:
+    """Add spread coefficients in place."""
+    if rows.stride(1) == 1:
+        rows.transpose(1, 2).baddbmm_(coefficients.transpose(1, 2), weights)
+    else:
+        rows.baddbmm_(weights.transpose(1, 2), coefficients)
+
+
+def change_ratio(before: Tensor, after: Tensor) -> Tensor:
+    """‖F̂ − F‖ / ‖F − mean F‖ of each sample, (B,), with the difference made in parts."""
+    return torch.cat([_change_ratio(before[part], after[part]) for part in parts(len(before))])
+
+
+def _change_ratio(before: Tensor, after: Tensor) -> Tensor:
+    before, after = at_least_single(before), at_least_single(after)
+    spread = before.var(dim=2, correction=0).sum(dim=1) * before.shape[2]
+    change = (after - before).square_().sum(dim=(1, 2))
+    return torch.where(spread > 0, change / torch.where(spread > 0, spread, 1.0), 0.0).sqrt()
+
+
+# Exact distribution matching
+
+_SIGN_FREE = 0x7FFFFFFF
+_LOW_HALF = 0xFFFFFFFF
+
+
+def stable_order(values: Tensor) -> Tensor:
+    """Return the indices of ``torch.sort(values, stable=True)`` along the last dimension, without gradient.
+
+    On the CPU, float32 values are packed with their position into one integer, which makes every key unique: NumPy's
+    vectorized sort then gives the stable order about five times faster than `torch.sort`.
+    """
+    if values.device.type != "cpu" or values.dtype != torch.float32:
+        return torch.sort(values, dim=-1, stable=True).indices
+    # Adding zero turns -0.0 into 0.0: equal as floats, different as bit patterns.
+    bits = (values + 0.0).view(torch.int32)
+    ordered = bits ^ ((bits >> 31) & _SIGN_FREE)  # integers in the order of the floats
+    keys = ordered.to(torch.int64).bitwise_left_shift_(32)
+    keys |= torch.arange(values.shape[-1])
+    keys.numpy().sort(axis=-1)
+    return keys.bitwise_and_(_LOW_HALF)
+
+
+def sorted_values(values: Tensor) -> Tensor:
+    """Return the values in ascending order along the last dimension, without gradient."""
+    if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
+        return torch.sort(values, dim=-1).values
+    return torch.from_numpy(np.sort(values.numpy(), axis=-1))
+
+
+def match_values(own: Tensor, other: Tensor, step: Tensor) -> Tensor:
+    """Return the change (1 − λ)(v_j − v_i) of values (P, C, K), ranks matched; ``step`` is 1 − λ, (P,)."""
+    order = stable_order(own)
+    change = sorted_values(other).sub_(own.gather(-1, order)).mul_(step[:, None, None].to(own.dtype))
+    return torch.empty_like(change).scatter_(-1, order, change)
+
+
+def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
+    """Mix the sorted values of each channel with the partner's; orders are computed again in the backward pass."""
+    mixed: Tensor = _MatchWhole.apply(feats, partner, (1 - lam).to(feats.dtype))
+    return mixed
+
+
+class _MatchWhole(torch.autograd.Function):
+    """F_i + (1 − λ_i)(values of F_j in the rank order of F_i − F_i), differentiable in F_i and F_j."""
+
+    @staticmethod
+    def forward(ctx: Any, feats: Tensor, partner: Tensor, step: Tensor) -> Tensor:
+        ctx.save_for_backward(feats, partner, step)
+        flat = feats.detach().flatten(2)  # (B, C, HW)
+        change = torch.empty_like(flat, memory_format=torch.contiguous_format)
+        for part in parts(len(flat)):
+            change[part] = match_values(flat[part], flat[partner[part]], step[part])
+        return feats + change.view(feats.shape)
+
+    @staticmethod
+    @single_backward
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        feats, partner, step = ctx.saved_tensors
+        flat, slopes = feats.detach().flatten(2), grad.flatten(2)
+        result = slopes.clone(memory_format=torch.contiguous_format)
+        for part in parts(len(flat)):
+            own, theirs = stable_order(flat[part]), stable_order(flat[partner[part]])
+            ranked = slopes[part].gather(-1, own) * step[part, None, None]
+            result.index_add_(0, partner[part], torch.empty_like(ranked).scatter_(-1, theirs, ranked))
+        return result.view(grad.shape), None, None
+
+
+class _Group(NamedTuple):
+    """Samples restyled for one label: they are distinct, so their changes never collide."""
+
+    label: int
+    rows: Tensor  # (P,) samples
+    partners: Tensor  # (P,)
+    at: Tensor  # (P, K) locations of the samples, ascending
+    partner_at: Tensor  # (P, K)
+    step: Tensor  # (P,) 1 − λ̃
+
+
+def mix_topk(
+    feats: Tensor,
+    attn: Tensor,
+    ranking: Tensor,
+    partner: Tensor,
+    lam: Tensor,
+    whole_map: Tensor | None,
+    *,
+    top: int,
+    background: float,
+) -> Tensor:
+    """Mix the sorted values at each label's top-K locations with the partner's, for the pairs that change alone."""
+    groups = tuple(_plan(ranking, partner, lam, whole_map, top=top))
+    mixed: Tensor = _BlendMatched.apply(feats, attn, background, groups)
+    return mixed
+
+
+def _plan(attn: Tensor, partner: Tensor, lam: Tensor, whole_map: Tensor | None, *, top: int) -> Iterator[_Group]:
+    """Group the pairs that change something by label, in parts that keep the working memory below one map."""
+    batch, locations = len(attn), attn.shape[2] * attn.shape[3]
+    whole = torch.zeros_like(lam, dtype=torch.bool) if whole_map is None else whole_map.to(lam.device)
+    active = lam < 1
+    # One ranking serves both sides of every pair.
+    ranked = torch.empty(*attn.shape[:2], top, dtype=torch.int32, device=attn.device)  # (B, L, K)
+    for some in parts(batch):  # the indices of a full sort are as large as a feature map where labels are many
+        ranked[some] = stable_order(-attn[some].flatten(2))[..., :top].sort(dim=-1).values
+    everywhere = torch.arange(locations, device=attn.device)
+    part = max(1, batch // 8)
+    for full in (False, True):
+        chosen = (active & (whole == full)).T.nonzero()  # (P, 2) label, sample: sorted by label
+        for label in chosen[:, 0].unique_consecutive().tolist():
+            for rows in chosen[chosen[:, 0] == label, 1].split(part):
+                partners = partner.to(rows.device)[rows]
+                step = (1 - lam[rows, label]).to(attn.device, non_blocking=True)
+                own, theirs = (index.to(attn.device, non_blocking=True) for index in (rows, partners))
+                if full:
+                    at = partner_at = everywhere.expand(len(rows), locations)
+                else:
+                    at, partner_at = ranked[own, label].long(), ranked[theirs, label].long()
+                yield _Group(label, own, theirs, at, partner_at, step)
+
+
+def _changes(feats: Tensor, group: _Group) -> Tensor:
+    """Return the unweighted change of a group's values, (P, C, K)."""
+    channels = feats.shape[1]
+    own = feats[group.rows].gather(2, group.at[:, None].expand(-1, channels, -1))
+    other = feats[group.partners].gather(2, group.partner_at[:, None].expand(-1, channels, -1))
+    return match_values(own, other, group.step)
+
+
+class _BlendMatched(torch.autograd.Function):
+    """F + Σ_l w_l · change_l with the weights w of Eq. 3, where the changes are constants and only the weights learn.
+
+    Changes are kept for the backward pass if they fit into one map and are computed again otherwise; the weights are
+    computed again from the attention. So the memory does not depend on the number of labels.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, feats: Tensor, attn: Tensor, background: float, groups: tuple[_Group, ...]) -> Tensor:
+        flat = feats.detach().flatten(2)  # (B, C, HW)
+        mixed = flat.clone()
+        scale = _scale(attn, background)
+        learns = ctx.needs_input_grad[1]
+        keep = learns and flat.shape[1] * sum(group.at.numel() for group in groups) <= flat.numel()
+        kept = []
+        for group in groups:
+            change = _changes(flat, group)  # (P, C, K)
+            if keep:
+                kept.append(change)
+            field = flat.new_zeros(len(group.rows), *flat.shape[1:])
+            change = (change * _group_weights(attn, scale, group)[:, None]).to(flat.dtype)
+            field.scatter_(2, group.at[:, None].expand_as(change), change)
+            mixed.index_add_(0, group.rows, field)
+        ctx.groups, ctx.kept, ctx.background = groups, kept if keep else None, background
+        if learns:
+            ctx.save_for_backward(attn, *(() if keep else (feats,)))
+        return mixed.view(feats.shape)
+
+    @staticmethod
+    @single_backward
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        if not ctx.needs_input_grad[1]:
+            return grad, None, None, None
+        attn, *rest = ctx.saved_tensors
+        flat = rest[0].detach().flatten(2) if rest else None
+        slopes, scale = grad.flatten(2), _scale(attn, ctx.background)
+        # Through w_l = D_l / Z every label's density takes part in every other's weight: `common` is that part.
+        grad_attn, common = torch.zeros_like(attn).flatten(2), torch.zeros_like(scale)
+        for position, group in enumerate(ctx.groups):
+            change = ctx.kept[position] if flat is None else _changes(flat, group)
+            there = slopes[group.rows].gather(2, group.at[:, None].expand_as(change))
+            inner = (there * change).sum(dim=1).to(attn.dtype)  # (P, K)
+            spread = torch.zeros_like(scale[group.rows])
+            grad_attn[group.rows, group.label] = spread.scatter(1, group.at, inner)
+            common.index_add_(0, group.rows, spread.scatter_(1, group.at, inner * _group_weights(attn, scale, group)))
+        return grad, grad_attn.sub_(common[:, None]).mul_(scale[:, None]).view(attn.shape), None, None
+
+
+def _scale(attn: Tensor, background: float) -> Tensor:
+    """Return H·W / Z of Eq. 3, (B, HW), zero where nothing covers a location."""
+    locations = attn.shape[2] * attn.shape[3]
+    totals = [(attn[part] * locations).sum(dim=1, keepdim=True) + background for part in parts(len(attn))]
+    total = torch.cat(totals).flatten(1)
+    return locations / torch.where(total > 0, total, torch.inf)
+
+
+def _group_weights(attn: Tensor, scale: Tensor, group: _Group) -> Tensor:
+    """Return the weights of Eq. 3 at a group's locations, (P, K)."""
+    return (attn[group.rows, group.label].flatten(1) * scale[group.rows]).gather(1, group.at)
