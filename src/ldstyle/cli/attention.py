@@ -14,7 +14,7 @@ from rich.table import Table
 from ldstyle.cli.model_options import device_of, positive
 from ldstyle.evaluation.attention.judge import Judgement, judge_data, judge_run, write_judgement
 from ldstyle.progress import Display, open_display
-from ldstyle.report.figures.attention_sheet import title, write_sheets
+from ldstyle.report.figures.overlays import title, write_sheets
 from ldstyle.runs.config import BackboneConfig, DataConfig, default_cache_dir
 from ldstyle.runs.folder import CONFIG
 

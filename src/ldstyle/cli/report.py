@@ -1,4 +1,4 @@
-"""``ldstyle report``: tables, figures and one page of what grids have come to."""
+"""``ldstyle report``: tables, figures and one page of grids."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ examples:
 def main(argv: Sequence[str]) -> int:
     """Run ``ldstyle report`` and return its exit code."""
     arguments = _parser().parse_args(argv)
+    from ldstyle.benchmark.results.data_access import DataAccess
     from ldstyle.report.build import build_report
-    from ldstyle.report.formats import to_markdown
-    from ldstyle.report.sources import DataAccess
+    from ldstyle.report.tables.formats import to_markdown
 
     console = Console(stderr=True, markup=False, emoji=False)
     out, force = arguments.out, arguments.force

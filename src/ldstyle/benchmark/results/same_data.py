@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult
 
 
 def differing_data(results: Sequence[CellResult]) -> tuple[str, ...]:
@@ -15,7 +15,7 @@ def differing_data(results: Sequence[CellResult]) -> tuple[str, ...]:
     """
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for cell in results:
-        for domain, digest in (cell.record.get("data") or {}).items() if cell.status == "done" else ():
+        for domain, digest in cell.data_digests.items() if cell.status == "done" else ():
             found[domain][digest].append(cell.cell)
     return tuple(
         f"The data of {domain!r} differ between runs, which are not comparable: {_groups(list(cells.values()))}."

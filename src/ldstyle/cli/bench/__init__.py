@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.live import Live
 
 if TYPE_CHECKING:
+    from ldstyle.benchmark.results.cell import CellResult
     from ldstyle.benchmark.results.reading import DamagedFileError
-    from ldstyle.benchmark.results.records import CellResult
 
 EXAMPLES = """
 examples:

@@ -12,7 +12,7 @@ from rich.table import Table
 from ldstyle.cli.bench.options import add_grid_options, run_grid
 
 if TYPE_CHECKING:
-    from ldstyle.benchmark.results.records import CellResult
+    from ldstyle.benchmark.results.cell import CellResult
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(results: list[CellResult], *, split: str) -> Table:
     """Draw Table 8 as measured on a split, with the paper's change of mAP beside it."""
-    from ldstyle.benchmark.grid.ablations import ablation_table
     from ldstyle.benchmark.paper import TABLE_8
+    from ldstyle.benchmark.results.studies import ablation_table
 
     drawn = Table(title=f"Ablations on {split}, target test part (%)", box=box.SIMPLE_HEAD)
     drawn.add_column("variant", no_wrap=True)

@@ -13,7 +13,7 @@ from ldstyle.cli.bench.options import add_grid_options, run_grid
 
 if TYPE_CHECKING:
     from ldstyle.benchmark.grid.sensitivity import Sweep
-    from ldstyle.benchmark.results.records import CellResult
+    from ldstyle.benchmark.results.cell import CellResult
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(results: list[CellResult], sweep: Sweep, *, split: str) -> Table:
     """Draw the points of a sweep."""
-    from ldstyle.benchmark.grid.sensitivity import sweep_points
+    from ldstyle.benchmark.results.studies import sweep_points
 
     drawn = Table(title=f"{sweep.base}, {sweep.title}, on {split} (mAP, %)", box=box.SIMPLE_HEAD)
     points = sweep_points(results, sweep, split=split)
