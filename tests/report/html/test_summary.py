@@ -25,7 +25,7 @@ def test_the_best_method_is_named_with_its_gain_and_interval(make_grid):
         "LD-EFDMix-GC differs from ERM by +6.0 points of mAP; 95 % interval +6.0 to +6.0 over 3 seeds; p = 0.5, "
         "corrected for 2 comparisons."
     )
-    assert "selected as the best of 2 by the same numbers" in summary.remarks[1]
+    assert "selected by the same numbers" in summary.remarks[1]
     assert summary.unfinished == ()
 
 
@@ -134,8 +134,8 @@ def test_an_uneven_grid_names_the_best_of_each_split(make_grid):
     grid.plan(["efdmix"], ["s3"], [0])
     summary = summarize(grid.view())
     assert plain(summary.headline) == (
-        "No method has all splits and seeds. By split: s1 → harbour: LD-EFDMix, the best of 2 complete methods, "
-        "60.0 % mAP over 2 seeds; s2 → meadow: ERM, the best of 2 complete methods, 40.0 % mAP over 1 seed."
+        "No method has all splits and seeds. By split, of the methods with all of its seeds: LD-EFDMix on s1 → harbour "
+        "(60.0 % mAP, the best of 2) and ERM on s2 → meadow (40.0 % mAP, the best of 2)."
     )
     assert figures(summary) == [("60.0", "% mAP"), ("40.0", "% mAP"), ("6 of 7", "")]
     assert summary.remarks[0].startswith("s1 → harbour: LD-EFDMix differs from ERM by +10.0 and +10.0 points")

@@ -60,16 +60,17 @@ class Results:
     ) -> None:
         self.folder, self.name, self.access = folder, name, access
         self.damaged: list[DamagedFileError] = [] if damaged is None else damaged
+        ordered = sorted(cells, key=lambda cell: (split_rank(cell.split), method_rank(cell.method), cell.seed))
+        presets = sorted({cell.preset for cell in ordered})
+        if len(presets) > 1:
+            raise ValueError(f"The cells of one view must be of one preset; got {presets}. Make a view of each.")
         self._cells: dict[tuple[str, str, int], CellResult] = {}
-        for cell in sorted(cells, key=lambda cell: (split_rank(cell.split), method_rank(cell.method), cell.seed)):
+        for cell in ordered:
             key = (cell.method, cell.split, cell.seed)
             if key in self._cells:
                 raise ValueError(f"Each cell must occur once; got {key} twice. Read results with read_results().")
             self._cells[key] = cell
-        self.cells = tuple(self._cells.values())
-        presets = sorted({cell.preset for cell in self.cells})
-        if len(presets) > 1:
-            raise ValueError(f"The cells of one view must be of one preset; got {presets}. Make a view of each.")
+        self.cells = tuple(ordered)
         self.methods = tuple(sorted({cell.method for cell in self.cells}, key=method_rank))
         self.splits = tuple(dict.fromkeys(cell.split for cell in self.cells))
         self.seeds = tuple(sorted({cell.seed for cell in self.cells} if seeds is None else set(seeds)))

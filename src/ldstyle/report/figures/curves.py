@@ -67,10 +67,11 @@ def localization_curves(results: Results) -> Plate:
 
     series, titles = _by_point(results.main, read)
     if not series:
+        preset = results.preset if results.cells else "small"
+        command = f"ldstyle bench run --data synthetic --methods ld --preset {preset} --results synthetic-results"
         raise UnavailableError(
             "No run has compared its attention with masks: that takes label-decoupled methods, data with masks, such "
-            "as synthetic scenes (`ldstyle bench run --data synthetic --methods ld --results synthetic-results`), and "
-            "their metrics.jsonl."
+            f"as synthetic scenes (`{command}`), and their metrics.jsonl."
         )
     caption = (
         "Attention in use against the masks of the labels, by epoch, averaged over labels: how often its maximum is "

@@ -17,6 +17,8 @@ from ldstyle.report.tables.entries import count_seeds, joined
 _TIE = "\u00a0"
 """A space that keeps a number and its unit on one line."""
 
+_BIAS = "The best of several methods was selected by the same numbers, which biases its gain up."
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -86,15 +88,19 @@ def _by_split(grid: Results, runs: Figure, *, part: str) -> Summary:
         if found is None:
             continue
         rivals, winners = found
-        where, names, entry = f"{split} → {grid.targets[split]}", _named(winners, grid.titles), rivals[winners[0]]
+        names, entry = _named(winners, grid.titles), rivals[winners[0]]
+        where = f"{split} → {grid.targets[split]}"
         complete = sum(one.complete for one in rivals.values())
-        of = f"the best of {complete} complete methods" if complete > 1 else "the only complete method"
-        claims.append(f"{where}: {names}, {of}, {_percent(entry)} over {count_seeds(len(here.seeds))}")
+        of = f"the best of {complete}" if complete > 1 else "the only one"
+        claims.append(f"{names} on {where} ({_percent(entry)}, {of})")
         figures.append(_score(entry, f"{names} on {where}"))
-        remarks += [f"{where}: {remark}" for remark in _gains(here, rivals, winners, part=part)[1]]
+        remarks += [f"{where}: {remark}" for remark in _gains(here, rivals, winners, part=part)[1] if remark != _BIAS]
     headline = "No method has a result on every split and seed yet."
     if claims:
-        headline = f"No method has all splits and seeds. By split: {'; '.join(claims)}."
+        headline = (
+            f"No method has all splits and seeds. By split, of the methods with all of its seeds: {joined(claims)}."
+        )
+        remarks.append(_BIAS)
     return Summary(headline, (*remarks, *_qualifications(grid)), (*figures, runs), _unfinished(grid))
 
 
@@ -181,7 +187,7 @@ def _gain_remarks(gain: Difference, titles: dict[str, str], *, compared: int) ->
         if gain.low <= 0 <= gain.high:
             remarks.append("The interval includes zero, so these runs do not show which of the two is better.")
     if compared > 1:
-        remarks.append(f"{name} was selected as the best of {compared} by the same numbers, which biases its gain up.")
+        remarks.append(_BIAS)
     return remarks
 
 
@@ -202,7 +208,7 @@ def _oracle(grid: Results, winner: str) -> list[Figure]:
 
 def _score(entry: Entry, names: str) -> Figure:
     assert entry.mean is not None
-    spread = "" if entry.sd is None else f", ± {plain(100 * entry.sd, digits=1)} over seeds"
+    spread = "" if entry.sd is None else f", ± {plain(100 * entry.sd, digits=1)} over {count_seeds(len(entry.values))}"
     return Figure(plain(100 * entry.mean, digits=1), "% mAP", f"{names}{spread}")
 
 
