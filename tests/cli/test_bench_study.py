@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ldstyle.benchmark.grid.ablations import ABLATIONS
 from ldstyle.benchmark.grid.sensitivity import SWEEPS, choose_sweeps
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult, ScoreTable
 from ldstyle.cli import main
 from ldstyle.cli.bench import ablation_table, sweep_table
 from ldstyle.report.tables.complexity import read_complexity
@@ -28,7 +28,7 @@ def grid(tmp_path):
 
 
 def result(method: str, value: float, seed: int = 0) -> CellResult:
-    scores = {"test": {"map": value, "cf1": value, "of1": value, "ap": {}}, "all": None}
+    scores = {"test": ScoreTable(value, {}, cf1=value, of1=value), "all": None}
     return CellResult(method, method, method, "s1", ("a",), "b", seed, "smoke", status="done", scores=scores)
 
 

@@ -16,7 +16,10 @@ from ldstyle.benchmark.grid.cells import Cell, make_cells, make_splits
 from ldstyle.benchmark.grid.methods import Method, load_method
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.grid.sensitivity import sensitivity_methods
-from ldstyle.benchmark.results.records import CellResult, append_record, read_results, write_failure, write_plan
+from ldstyle.benchmark.results.cell import CellResult
+from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.records import append_record, read_results, write_failure, write_plan
+from ldstyle.benchmark.results.view import Results
 
 DOMAINS = ("harbour", "meadow", "city")
 LABELS = ("building", "tree", "ship")
@@ -151,6 +154,10 @@ class Grid:
 
     def read(self) -> list[CellResult]:
         return read_results(self.folder)
+
+    def view(self, **access: Any) -> Results:
+        """The view of the folder; the data that the records name are read unless other access is given."""
+        return Results(self.read(), folder=self.folder, access=DataAccess(**(access or {"trust": True})))
 
     def _scores(self, ap: float | Sequence[float | None], cf1: float, of1: float) -> dict[str, Any]:
         values = [ap] * len(self.labels) if isinstance(ap, float) else list(ap)

@@ -12,18 +12,17 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 from tests.report.conftest import Grid
 
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.view import Results
 from ldstyle.report.html.browser import BrowserData, Target, View
-from ldstyle.report.html.items import Drawn
-from ldstyle.report.html.page import render_page
-from ldstyle.report.model import Absent, Picture, Section, Table, Value
+from ldstyle.report.html.page import Drawn, render_page
+from ldstyle.report.model import Absent, Column, Mean, Number, Picture, Row, Section, Table, Value, Word
 
 HARM = "</script><script>window.harmed=1</script><img src=x onerror=harmed=1>\"'&"
 LABELS = ("building", "tree", HARM)
 RED = "#d62728"
 
 
-def results(folder: Path) -> list[CellResult]:
+def results(folder: Path, name: str = "") -> Results:
     """ERM, EFDMix, LD-EFDMix-GC and the oracle on two splits with two seeds; one run failed and one is missing."""
     grid = Grid(folder, domains=("city", HARM, "meadow"), labels=LABELS)
     methods, splits = ["erm", "efdmix", "ld-efdmix-gc", "oracle"], ["s1", "s2"]
@@ -36,27 +35,40 @@ def results(folder: Path) -> list[CellResult]:
                 level = 0.5 + 0.04 * m + 0.01 * seed - 0.1 * s
                 grid.done(method, split, seed, ap=[level, level + 0.02, level - 0.02], seconds=60.0 + 10 * m)
     grid.fail("efdmix", "s2", 0, error=f"ValueError: {HARM}")
-    return grid.read()
+    return Results(grid.read(), folder=folder, name=name)
 
 
 def scores() -> Table:
     """Scores by method, out of order, one without a value."""
+    failed = "seed 0 failed"
     rows = (
-        (Value("ERM"), Value("50.0 ± 0.7", 50.0), Value("9.5", 9.5)),
-        (Value("EFDMix"), Value("–", note="seed 0 failed"), Value("10.5", 10.5)),
-        (Value("LD-EFDMix-GC"), Value("58.0 ± 0.7", 58.0, best=True), Value("100.0", 100.0)),
-        (Value("Oracle"), Value("62.0 ± 0.7", 62.0), Value("−3.0", -3.0, note="seed 0 failed")),
+        Row((Word("ERM"), Mean(number=50.0, sd=0.7, n=2), Number(number=9.5, digits=1)), method="erm"),
+        Row((Word("EFDMix"), Value(note=failed), Number(number=10.5, digits=1)), method="efdmix"),
+        Row(
+            (Word("LD-EFDMix-GC"), Mean(number=58.0, sd=0.7, n=2, best=True), Number(number=100.0, digits=1)),
+            method="ld-efdmix-gc",
+        ),
+        Row(
+            (Word("Oracle"), Mean(number=62.0, sd=0.7, n=2), Number(number=-3.0, digits=1, note=failed)),
+            method="oracle",
+        ),
     )
-    return Table("scores", "Scores", "By method, over 2 seeds.", ("method", "mAP", "other"), rows, rules=(2,))
+    columns = (Column("method"), Column("mAP"), Column("other"))
+    return Table("scores", "Scores", "By method, over 2 seeds.", columns, rows, rules=(2,))
 
 
 def labels() -> Table:
     """Methods as columns, and a row that would do harm."""
     rows = (
-        (Value("building"), Value("51.0", 51.0), Value("59.0", 59.0)),
-        (Value(HARM, note=HARM), Value("49.0", 49.0), Value("57.0", 57.0)),
+        Row((Word("building"), Number(number=51.0, digits=1), Number(number=59.0, digits=1))),
+        Row((Word(HARM, note=HARM), Number(number=49.0, digits=1), Number(number=57.0, digits=1))),
     )
-    return Table("labels", f"Labels {HARM}", HARM, ("label", "ERM (2 seeds)", "LD-EFDMix-GC (2 seeds)"), rows)
+    columns = (
+        Column("label"),
+        Column("ERM (2 seeds)", method="erm"),
+        Column("LD-EFDMix-GC (2 seeds)", method="ld-efdmix-gc"),
+    )
+    return Table("labels", f"Labels {HARM}", HARM, columns, rows)
 
 
 def line_art() -> tuple[Picture, Drawn]:
@@ -143,9 +155,8 @@ def page(folder: Path) -> str:
         made,
         title=f"Report {HARM}",
         subtitle="Made by hand",
-        runs={"grid": results(folder)},
+        grids=[results(folder)],
         browser=browser(),
         command=lambda slug: f"ldstyle report grid --out report --only {slug} # {HARM}",
         pictures=pictures,
-        formats={"csv": lambda table: "\n".join(",".join(value.text for value in row) for row in table.rows)},
     )

@@ -8,11 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.view import Results
 from ldstyle.cli import main
 from ldstyle.report.build import PAGE, build_report
 from ldstyle.report.html.browser import build_browser
 from ldstyle.report.model import Absent
-from ldstyle.report.sources import DataAccess, data_of
 
 NAMES = (
     "<script>alert(1)</script>",
@@ -136,7 +137,7 @@ def test_nothing_outside_the_folder_is_read_unasked(make_grid, tmp_path, capsys)
     out = tmp_path / "report"
     slugs = ["dataset", "class-samples", "training-curves"]
     assert main(["report", str(grid.folder), "--out", str(out), "--only", *slugs]) == 1
-    browser = build_browser(grid.folder, [DataAccess().apply(one, grid.folder) for one in grid.read()])
+    browser = build_browser(Results(grid.read(), folder=grid.folder))
     assert "leads out of" in browser.reason
     shown = capsys.readouterr()
     written = "".join(path.read_text(errors="ignore") for path in out.rglob("*") if path.is_file())
@@ -151,18 +152,18 @@ def test_data_are_read_where_they_were_named_and_a_label_map_only_if_it_was(make
     grid.done("erm")
     (cell,) = grid.read()
     with pytest.raises(FileNotFoundError, match=r"'/theirs'.*--data"):
-        data_of(DataAccess().apply(cell, grid.folder))
-    assert data_of(DataAccess(tmp_path).apply(cell, grid.folder))["root"] == str(tmp_path)
-    assert data_of(DataAccess(trust=True).apply(cell, grid.folder))["root"] == "/theirs"
+        DataAccess().locate(cell, grid.folder)
+    assert DataAccess(tmp_path).locate(cell, grid.folder).root == str(tmp_path)
+    assert DataAccess(trust=True).locate(cell, grid.folder).root == "/theirs"
     edit_records(grid.folder, lambda record: record["place"].update(mapping="/etc/passwd"))
     (cell,) = grid.read()
     with pytest.raises(FileNotFoundError, match=r"'/etc/passwd'.*--mapping"):
-        data_of(DataAccess(tmp_path).apply(cell, grid.folder))
-    mine = DataAccess(tmp_path, tmp_path / "map.yaml").apply(cell, grid.folder)
-    assert data_of(mine)["mapping"] == tmp_path / "map.yaml"
+        DataAccess(tmp_path).locate(cell, grid.folder)
+    mine = DataAccess(tmp_path, tmp_path / "map.yaml").locate(cell, grid.folder)
+    assert mine.mapping == str(tmp_path / "map.yaml")
     edit_records(grid.folder, lambda record: record["place"].update(root="data", mapping=None))
     (cell,) = grid.read()
-    assert data_of(DataAccess().apply(cell, grid.folder))["root"] == grid.folder / "data", "it is in the folder"
+    assert DataAccess().locate(cell, grid.folder).root == str(grid.folder / "data"), "it is in the folder"
 
 
 def test_an_item_that_a_record_cannot_fill_is_absent_and_the_rest_is_made(make_grid, tmp_path):

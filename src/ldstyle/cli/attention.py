@@ -13,7 +13,7 @@ from rich.table import Table
 from ldstyle.cli.options import TRAINED, add_shared, choose_device, make_table, positive
 from ldstyle.evaluation.attention.judge import Judgement, judge_data, judge_run, write_judgement
 from ldstyle.progress import Display, open_display
-from ldstyle.report.figures.attention_sheet import title, write_sheets
+from ldstyle.report.figures.overlays import title, write_sheets
 from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG
 

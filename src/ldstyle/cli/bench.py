@@ -19,8 +19,8 @@ from ldstyle.cli.options import SYNTHETIC, add_shared, choose_device, make_table
 
 if TYPE_CHECKING:
     from ldstyle.benchmark.grid.sensitivity import Sweep
+    from ldstyle.benchmark.results.cell import CellResult
     from ldstyle.benchmark.results.reading import DamagedFileError
-    from ldstyle.benchmark.results.records import CellResult
 
 EPILOG = """
 examples:
@@ -168,8 +168,8 @@ def ablations(arguments: argparse.Namespace) -> int:
 
 def ablation_table(results: list[CellResult], *, split: str) -> Table:
     """Draw Table 8 as measured on a split, with the paper's change of mAP next to it."""
-    from ldstyle.benchmark.grid.ablations import ablation_table as measured_rows
     from ldstyle.benchmark.paper import TABLE_8
+    from ldstyle.benchmark.results.studies import ablation_table as measured_rows
 
     rows = []
     for row in measured_rows(results, split=split):
@@ -206,7 +206,7 @@ def sensitivity(arguments: argparse.Namespace) -> int:
 
 def sweep_table(results: list[CellResult], sweep: Sweep, *, split: str) -> Table:
     """Draw the points of a sweep."""
-    from ldstyle.benchmark.grid.sensitivity import sweep_points
+    from ldstyle.benchmark.results.studies import sweep_points
 
     points = sweep_points(results, sweep, split=split)
     values = ["+".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" for value, _ in points]

@@ -37,7 +37,8 @@ from ldstyle.benchmark.grid.imagery import (
 )
 from ldstyle.benchmark.grid.methods import Method
 from ldstyle.benchmark.grid.presets import PRESETS, load_preset
-from ldstyle.benchmark.results.records import CellResult, read_records, read_results, write_plan
+from ldstyle.benchmark.results.cell import CellResult
+from ldstyle.benchmark.results.records import read_records, read_results, write_plan
 from ldstyle.benchmark.results.status import describe_counts, duration, estimate_seconds, status_view
 from ldstyle.cli import INTERRUPTED
 from ldstyle.cli.options import LABELS, SYNTHETIC, add_shared, positive, split_names

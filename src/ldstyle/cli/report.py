@@ -1,4 +1,4 @@
-"""``ldstyle report``: tables, figures and one page of what grids have come to."""
+"""``ldstyle report``: tables, figures and one page of grids."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     runs; without them the rest is made. Nothing outside the results folders is read without --data or
     --trust-record. A damaged file is named and left out, and the exit code is 1.
     """
+    from ldstyle.benchmark.results.data_access import DataAccess
     from ldstyle.report.build import build_report
-    from ldstyle.report.formats import to_markdown
-    from ldstyle.report.sources import DataAccess
+    from ldstyle.report.tables.formats import to_markdown
 
     console = Console(stderr=True, markup=False, emoji=False)
     out, force = arguments.out, arguments.force

@@ -1,1 +1,1 @@
-"""Tables, figures and one page of what a grid has come to."""
+"""Reports of grids: tables, figures and one page."""

@@ -1,6 +1,6 @@
-"""From results folders to a report: which tables and pictures it has, in which order, and its files.
+"""From results folders to a report: its tables and pictures, their order, and its files.
 
-A report is a folder: ``index.html``, which needs nothing beside it, ``tables/SLUG.{md,tex,csv}`` and
+A report is a folder: ``index.html``, which needs no other file, ``tables/SLUG.{md,tex,csv}`` and
 ``figures/SLUG.{png,svg,json}``.
 """
 
@@ -9,44 +9,32 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from ldstyle.benchmark.results.data_access import DataAccess
 from ldstyle.benchmark.results.reading import DamagedFileError
-from ldstyle.benchmark.results.records import CellResult, read_results
+from ldstyle.benchmark.results.records import read_results
+from ldstyle.benchmark.results.view import NO_ACCESS, Results
 from ldstyle.files import replace_text
 from ldstyle.messages import did_you_mean
-from ldstyle.report.advice import with_commands
 from ldstyle.report.figures import FIGURES, make_figure
-from ldstyle.report.figures.runs import Runs
-from ldstyle.report.formats import FORMATS, write_table
 from ldstyle.report.html.browser import build_browser, join_browsers
-from ldstyle.report.html.items import Drawn
-from ldstyle.report.html.page import render_page
+from ldstyle.report.html.page import Drawn, render_page
 from ldstyle.report.model import Absent, Item, Picture, Section, Table
-from ldstyle.report.sources import DataAccess
-from ldstyle.report.tables import (
-    ablation_tables,
-    attempt,
-    complexity_table,
-    dataset_table,
-    make_tables,
-    search_space_table,
-    selected_tables,
-)
+from ldstyle.report.tables import SLOW_TABLES, attempt, make_tables
+from ldstyle.report.tables.formats import write_table
 
-PAGE = "index.html"
-_NOTHING = DataAccess()
+PAGE, TABLES, PICTURES = "index.html", "tables", "figures"
 _LONGEST = 80
-"""Characters of the longest name of a file, but for its ending."""
-TABLES, PICTURES = "tables", "figures"
+"""Characters of the longest name of a file, without its ending."""
 
 _LAYOUT: Mapping[str, Sequence[str]] = {
     "Results": ("summary-all", "differences", "split-*-all", "label-ap", "summary-test", "split-*"),
-    "How sure": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap", "calibration"),
+    "Certainty": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap", "calibration"),
     "Attention": (
         "attention-parts",
         "localization",
@@ -59,38 +47,21 @@ _LAYOUT: Mapping[str, Sequence[str]] = {
     "Styles": ("class-samples", "style-statistics", "operators"),
     "Training and its cost": ("training-curves", "cost", "cost-accuracy", "complexity"),
     "Ablations and sensitivity": ("ablation*", "sensitivity"),
-    "Set-up": ("dataset", "selected*", "search-space"),
+    "Setup": ("dataset", "selected*", "search-space"),
 }
-"""Sections of a report and the items in them, by slug; ``*`` stands for anything."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Cells that are compared with each other.
-
-    Attributes:
-        name: What to call them.
-        folder: Their results folder.
-        cells: The cells, all of one preset.
-        damaged: Files of the folder that could not be read; more are added as they are met.
-    """
-
-    name: str
-    folder: Path
-    cells: tuple[CellResult, ...]
-    damaged: list[DamagedFileError] = field(default_factory=list)
+"""Sections of a report and their items, by slug; ``*`` stands for anything."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was made.
+    """A report that was made.
 
     Attributes:
         page: The page; ``None`` if only some items were asked for.
         files: All files written.
-        absent: What could not be made.
+        absent: Items that could not be made.
         summaries: The table over all splits of each grid.
-        damaged: What was left out because it could not be read.
+        damaged: Files and records that were left out because they could not be read.
     """
 
     page: Path | None
@@ -100,13 +71,13 @@ class Report:
     damaged: tuple[str, ...] = ()
 
 
-def find_grids(folders: Sequence[Path]) -> list[Grid]:
+def find_grids(folders: Sequence[Path], *, access: DataAccess = NO_ACCESS) -> list[Results]:
     """Read results folders; the cells of one preset in one folder are a grid.
 
     Raises:
-        ValueError: A folder was named twice, or nothing of it can be read.
+        ValueError: A folder was named twice, or nothing in it can be read.
     """
-    grids: list[Grid] = []
+    found: list[tuple[str, Path, Results]] = []
     resolved = [folder.resolve() for folder in folders]
     for folder, path in zip(folders, resolved, strict=True):
         if resolved.count(path) > 1:
@@ -118,12 +89,13 @@ def find_grids(folders: Sequence[Path]) -> list[Grid]:
         presets = list(dict.fromkeys(cell.preset for cell in cells))
         for preset in presets:
             name = f"{path.name}, {preset}" if len(presets) > 1 else path.name
-            grids.append(Grid(name, folder, tuple(cell for cell in cells if cell.preset == preset), damaged))
-    names = [grid.name for grid in grids]
-    # Folders of one name in different places are told apart by where they are.
-    return [
-        replace(g, name=f"{g.name} in {g.folder.resolve().parent}") if names.count(g.name) > 1 else g for g in grids
-    ]
+            of_preset = (cell for cell in cells if cell.preset == preset)
+            found.append((name, path, Results(of_preset, folder=folder, access=access, damaged=damaged)))
+    names = [name for name, _, _ in found]
+    for name, path, grid in found:
+        # Folders of one name are told apart by their parents.
+        grid.name = f"{name} in {path.parent}" if names.count(name) > 1 else name
+    return [grid for _, _, grid in found]
 
 
 def build_report(
@@ -131,7 +103,7 @@ def build_report(
     out: Path,
     *,
     only: Sequence[str] = (),
-    access: DataAccess = _NOTHING,
+    access: DataAccess = NO_ACCESS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Make a report of results folders.
@@ -140,50 +112,46 @@ def build_report(
         folders: Results folders of ``ldstyle bench``.
         out: Folder of the report.
         only: Slugs of items to make; by default all of them and the page.
-        access: What may be read outside of the folders: the data of the runs.
-        progress: Told what is being made.
+        access: Data that may be read outside the folders.
+        progress: Called with the name of each item before it is made.
 
     Returns:
-        What was made.
+        The files and the items that could not be made.
 
     Raises:
         ValueError: There is no item of a slug in ``only``.
-        FileNotFoundError: A folder holds no results.
+        FileNotFoundError: A folder contains no results.
     """
-    grids = find_grids(folders)
-    grids = [replace(g, cells=tuple(access.apply(cell, g.folder) for cell in g.cells)) for g in grids]
-    made: list[tuple[Grid, Item]] = []
+    grids = find_grids(folders, access=access)
+    several = len(grids) > 1
+    made: list[tuple[Results, Item]] = []
     files: list[Path] = []
     drawn: dict[str, Drawn] = {}
     known: list[str] = []
     for grid in grids:
-        prefix = f"{_slug(grid.name)}-" if len(grids) > 1 else ""
-        for slug, item in _items(grid, prefix=prefix, only=only, progress=progress):
+        for slug, item in _items(grid, prefix=_prefix(grid, several), only=only, progress=progress):
             known.append(slug)
-            if item is None:
-                continue
-            made.append((grid, item))
-            files += _write(item, out, drawn)
-    _check_only(only, known)
+            if item is not None:
+                made.append((grid, item))
+                files += _write(item, out, drawn)
+    for slug in only:
+        if slug not in known:
+            raise ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
     absent = tuple(item for _, item in made if isinstance(item, Absent) and (only or not item.optional))
     if only:
         return Report(None, tuple(files), absent, damaged=_damaged(grids, absent))
     made = [(grid, item) for grid, item in made if not isinstance(item, Absent) or item in absent]
     progress("images")
-    browser = join_browsers(
-        build_browser(grid.folder, grid.cells, group=grid.name if len(grids) > 1 else "", damaged=grid.damaged)
-        for grid in grids
-    )
+    browser = join_browsers(build_browser(grid, group=grid.name if several else "") for grid in grids)
     page = render_page(
         _sections(made, grids),
         title="Label-decoupled style augmentation: results",
         subtitle=", ".join(str(folder) for folder in folders),
-        runs={grid.name if len(grids) > 1 else "": grid.cells for grid in grids},
+        grids=grids,
         browser=browser,
         command=lambda slug: _command(folders, out, slug, access),
         damaged=_damaged(grids, absent),
         pictures=drawn,
-        formats=FORMATS,
     )
     out.mkdir(parents=True, exist_ok=True)
     replace_text(out / PAGE, page)
@@ -192,16 +160,16 @@ def build_report(
     return Report(out / PAGE, (*files, out / PAGE), absent, summaries, _damaged(grids, absent))
 
 
-def _damaged(grids: Sequence[Grid], absent: Sequence[Absent]) -> tuple[str, ...]:
-    """Return what was left out because it could not be read, each once."""
+def _damaged(grids: Sequence[Results], absent: Sequence[Absent]) -> tuple[str, ...]:
+    """Return the files and items that could not be read, each once."""
     files = [str(error) for grid in grids for error in grid.damaged]
     return tuple(dict.fromkeys([*files, *(f"{item.slug}: {item.reason}" for item in absent if item.damaged)]))
 
 
 def _items(
-    grid: Grid, *, prefix: str, only: Sequence[str], progress: Callable[[str], None]
+    grid: Results, *, prefix: str, only: Sequence[str], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, Item | None]]:
-    """Make the items of a grid; those that were not asked for are named only."""
+    """Make the items of a grid; of those that were not asked for, only the slug."""
 
     def wanted(slug: str) -> bool:
         return not only or prefix + _file_name(slug) in only
@@ -209,18 +177,12 @@ def _items(
     def named(items: Sequence[Item]) -> Iterator[tuple[str, Item | None]]:
         for item in items:
             slug = prefix + _file_name(item.slug)
-            advised = with_commands(item, grid.folder, grid.cells) if isinstance(item, Absent) else item
-            yield slug, replace(advised, slug=slug) if wanted(item.slug) else None
+            yield slug, replace(item, slug=slug) if wanted(item.slug) else None
 
-    cells, runs = grid.cells, Runs(grid.folder, grid.cells, damaged=grid.damaged)
     progress(f"{grid.name}: tables")
-    yield from named([*make_tables(cells), *attempt("ablation", lambda: ablation_tables(cells))])
-    yield from named([*attempt("selected", lambda: selected_tables(cells)), search_space_table()])
-    slow: dict[str, Callable[[], Item]] = {
-        "dataset": lambda: dataset_table(cells),
-        "complexity": lambda: complexity_table(cells, folder=grid.folder),
-        **{slug: partial(make_figure, slug, runs) for slug in FIGURES},
-    }
+    yield from named(make_tables(grid))
+    slow: dict[str, Callable[[], Item]] = {slug: partial(make, grid) for slug, make in SLOW_TABLES.items()}
+    slow |= {slug: partial(make_figure, slug, grid) for slug in FIGURES}
     for slug, make in slow.items():
         if wanted(slug):
             progress(f"{grid.name}: {slug}")
@@ -245,29 +207,17 @@ def _write(item: Item, out: Path, drawn: dict[str, Drawn]) -> list[Path]:
             return []
 
 
-def _sections(made: Sequence[tuple[Grid, Item]], grids: Sequence[Grid]) -> list[Section]:
+def _sections(made: Sequence[tuple[Results, Item]], grids: Sequence[Results]) -> list[Section]:
     sections = []
     for grid in grids:
-        prefix = f"{_slug(grid.name)}-" if len(grids) > 1 else ""
+        prefix = _prefix(grid, len(grids) > 1)
         left = {item.slug.removeprefix(prefix): item for of, item in made if of is grid}
-        for title, patterns in _LAYOUT.items():
-            slugs = [slug for pattern in patterns for slug in left if _matches(slug, pattern)]
+        for title, patterns in {**_LAYOUT, "Further": ("*",)}.items():
+            slugs = [slug for pattern in patterns for slug in left if fnmatchcase(slug, pattern)]
             items = [left.pop(slug) for slug in dict.fromkeys(slugs)]
             if items:
                 sections.append(Section(f"{grid.name}: {title}" if prefix else title, items))
-        if left:
-            sections.append(Section(f"{grid.name}: Further" if prefix else "Further", list(left.values())))
     return sections
-
-
-def _matches(slug: str, pattern: str) -> bool:
-    return fnmatchcase(slug, pattern)
-
-
-def _check_only(only: Sequence[str], known: Sequence[str]) -> None:
-    for slug in only:
-        if slug not in known:
-            raise ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
 
 
 def _command(folders: Sequence[Path], out: Path, slug: str, access: DataAccess) -> str:
@@ -277,13 +227,13 @@ def _command(folders: Sequence[Path], out: Path, slug: str, access: DataAccess) 
     return shlex.join(["ldstyle", "report", *map(str, folders), "--out", str(out), *options, "--only", slug])
 
 
+def _prefix(grid: Results, several: bool) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", grid.name).strip("-").lower() + "-" if several else ""
+
+
 def _file_name(slug: str) -> str:
-    """Return a slug that may name a file: names of splits are part of it, and a record may hold any."""
+    """Return a slug that may name a file: it contains names of splits, and a record may contain any."""
     if len(slug) <= _LONGEST and re.fullmatch(r"[A-Za-z0-9][\w.=~+-]*", slug, re.ASCII):
         return slug
     plain = re.sub(r"[^A-Za-z0-9.-]+", "-", slug).strip("-.")
     return f"{plain[: _LONGEST - 9]}-{sha256(slug.encode(errors='replace')).hexdigest()[:8]}"
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ldstyle.benchmark.grid.ablations import ABLATIONS, ablation_methods, ablation_table
+from ldstyle.benchmark.grid.ablations import ABLATIONS, ablation_methods
 from ldstyle.benchmark.grid.cells import Split, make_cells
 from ldstyle.benchmark.grid.methods import load_method
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.paper import TABLE_8
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult, ScoreTable
+from ldstyle.benchmark.results.studies import ablation_table
 from ldstyle.config import UniformConfig
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.settings import config_from, merge
@@ -74,7 +75,7 @@ def result(method: str, seed: int, value: float | None) -> CellResult:
     known = {"status": "failed"}
     if value is not None:
         table = {"map": value, "cf1": value, "of1": value, "ap": {}}
-        known = {"status": "done", "scores": {"test": table, "all": table}}
+        known = {"status": "done", "scores": {"test": ScoreTable(**table), "all": ScoreTable(**table)}}
     return CellResult(f"{method}-{seed}", method, method, "s1", ("aid",), "ucm", seed, "smoke", **known)
 
 

@@ -14,9 +14,9 @@ from ldstyle.benchmark.grid.sensitivity import (
     check_seeds,
     choose_sweeps,
     sensitivity_methods,
-    sweep_points,
 )
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult, ScoreTable
+from ldstyle.benchmark.results.studies import sweep_points
 from ldstyle.runs.settings import config_from, merge
 
 SPLIT = Split("s1", ("aid", "dfc15"), "ucm")
@@ -93,7 +93,7 @@ def test_an_unknown_sweep_is_refused():
 
 def test_points_hold_what_was_measured_and_what_is_missing():
     bank = choose_sweeps(["bank"])[0]
-    done = {"test": {"map": 0.75, "ap": {}}, "all": {"map": 0.5, "ap": {}}}
+    done = {"test": ScoreTable(0.75, {}), "all": ScoreTable(0.5, {})}
     name = "ld-mixstyle~bank=128"
     results = [CellResult("c", name, name, "s1", ("aid",), "ucm", 1000, "smoke", status="done", scores=done)]
     points = dict(sweep_points(results, bank, split="s1"))

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from ldstyle.benchmark.results.comparison import Difference, Entry, Results, best
+from ldstyle.benchmark.results.cell import CellResult, ScoreTable
+from ldstyle.benchmark.results.comparison import Difference, Entry, best
+from ldstyle.benchmark.results.view import Results
 
 
-@dataclass(frozen=True)
-class Cell:
-    method: str
-    split: str
-    seed: int
-    status: str = "done"
-    scores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+def made(
+    method: str, split: str, seed: int, status: Any = "done", scores: Mapping[str, Any] | None = None
+) -> CellResult:
+    tables = {part: table and ScoreTable(**table) for part, table in (scores or {}).items()}
+    return CellResult(
+        f"{method}-{split}-{seed}", method, method, split, (), "t", seed, "smoke", status=status, scores=tables
+    )
 
 
-def cell(method: str, split: str, seed: int, value: float, *, whole: float = 0.0, ap: Any = None) -> Cell:
+def cell(method: str, split: str, seed: int, value: float, *, whole: float = 0.0, ap: Any = None) -> CellResult:
     table = {"map": value, "cf1": value / 2, "of1": None, "ap": ap or {"car": value, "ship": None}}
-    return Cell(method, split, seed, "done", {"test": table, "all": {**table, "map": whole}})
+    return made(method, split, seed, "done", {"test": table, "all": {**table, "map": whole}})
 
 
 @pytest.fixture
@@ -119,9 +120,9 @@ def test_a_missing_seed_is_named_and_not_averaged_over_silently():
 
 
 def test_a_failed_cell_is_named():
-    results = Results([cell("ld", "a", 0, 0.5), Cell("ld", "a", 1, "failed"), Cell("ld", "a", 2, "running")])
+    results = Results([cell("ld", "a", 0, 0.5), made("ld", "a", 1, "failed"), made("ld", "a", 2, "running")])
     assert str(results.entry("ld", split="a")) == "50.0 (1 seeds; failed: seed 1; running: seed 2)"
-    nothing = Results([Cell("ld", "a", 0, "failed"), Cell("ld", "a", 1, "failed")])
+    nothing = Results([made("ld", "a", 0, "failed"), made("ld", "a", 1, "failed")])
     assert str(nothing.entry("ld", split="a")) == "– (failed: seeds 0, 1)"
     found = nothing.difference("ld", "erm", split="a")
     assert (found.mean, found.low, found.p, found.ties) == (None, None, None, 0)
@@ -129,7 +130,7 @@ def test_a_failed_cell_is_named():
 
 def test_a_seed_that_failed_on_one_split_has_no_average_over_splits():
     done = [cell("ld", split, seed, 0.5) for split, seed in (("a", 0), ("a", 1), ("b", 0))]
-    results = Results([*done, Cell("ld", "b", 1, "failed")])
+    results = Results([*done, made("ld", "b", 1, "failed")])
     assert results.entry("ld").absent == {1: "failed"}
     assert results.entry("ld", split="a").complete
 
@@ -169,17 +170,7 @@ def test_a_cell_given_twice_is_refused():
 
 def test_the_oracle_has_no_score_on_the_whole_target_which_it_was_trained_on():
     table = {"map": 0.9, "ap": {"car": 0.9}}
-    results = Results([Cell("oracle", "a", 0, "done", {"test": table, "all": None}), cell("erm", "a", 0, 0.5)])
+    results = Results([made("oracle", "a", 0, "done", {"test": table, "all": None}), cell("erm", "a", 0, 0.5)])
     assert results.entry("oracle", split="a").mean == 0.9
     assert results.entry("oracle", split="a", part="all").absent == {0: "undefined"}
     assert results.label_table(split="a", part="all")["oracle"]["car"].absent == {0: "undefined"}
-
-
-def test_results_read_from_a_folder_can_be_compared():
-    from ldstyle.benchmark.results.records import CellResult
-
-    done = {"test": {"map": 0.5, "ap": {}}, "all": None}
-    cells = [CellResult("c", "erm", "ERM", "s1", ("b",), "a", 0, "smoke", status="done", scores=done)]
-    cells.append(CellResult("d", "erm", "ERM", "s1", ("b",), "a", 1, "smoke", status="failed"))
-    entry = Results(cells).entry("erm", split="s1")
-    assert (entry.mean, entry.absent) == (0.5, {1: "failed"})

@@ -33,7 +33,7 @@ def test_of_two_lines_for_a_cell_the_first_counts(tmp_path):
     lines = [json.dumps(record(cell(), score=score)) for score in (0.5, 0.9)]
     (tmp_path / RECORDS).write_text("\n".join(lines) + "\n")
     (result,) = read_results(tmp_path)
-    assert result.scores["test"]["map"] == 0.5
+    assert result.scores["test"].map == 0.5
 
 
 def test_a_torn_line_spoils_itself_only(tmp_path):
@@ -133,7 +133,7 @@ def test_a_result_reads_as_it_was_recorded(tmp_path):
     assert (result.sources, result.target) == (("meadow", "harbour"), "city")
     assert (result.status, result.error, result.epochs) == ("done", None, 2)
     assert (result.validation_map, result.selected_epoch, result.wall_seconds) == (0.8, 2, 10.0)
-    assert result.scores["all"]["ap"] == {"tree": 0.25}
+    assert result.scores["all"].ap == {"tree": 0.25}
     assert result.splits == {"city": "abc"}
 
 

@@ -26,26 +26,26 @@ from ldstyle.benchmark.grid.cells import make_cells, make_splits
 from ldstyle.benchmark.grid.imagery import Place
 from ldstyle.benchmark.grid.methods import METHODS, load_methods
 from ldstyle.benchmark.grid.presets import PRESETS
-from ldstyle.benchmark.results.comparison import Results
+from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.order import global_twin
 from ldstyle.benchmark.results.records import append_record, read_results, write_plan
+from ldstyle.benchmark.results.view import Results
 from ldstyle.functional import efdmix
 from ldstyle.report.figures import FIGURES, make_figure
-from ldstyle.report.figures.neighbours import tell
-from ldstyle.report.figures.runs import Runs
-from ldstyle.report.figures.strip import SHARE, apply_operators
+from ldstyle.report.figures.operators import OWN_STYLE, apply_operators
 from ldstyle.report.figures.style import SMALL_WIDTH, looks, save_picture, small_svg, svg_of
+from ldstyle.report.figures.style_statistics import neighbour_accuracy
 from ldstyle.report.model import Absent, Picture
-from ldstyle.report.order import global_twin
 
 FROM_RECORDS = ("training-curves", "label-ap", "differences", "cost-accuracy")
 FROM_IMAGES = ("class-samples", "attention", "style-statistics", "operators")
 
 
-def runs_of(grid: Any, **settings: Any) -> Runs:
-    return Runs(grid.folder, grid.read(), **settings)
+def view_of(folder: Path) -> Results:
+    return Results(read_results(folder), folder=folder, access=DataAccess(trust=True))
 
 
-def drawn(slug: str, runs: Runs) -> tuple[Picture, Figure]:
+def drawn(slug: str, runs: Results) -> tuple[Picture, Figure]:
     picture = make_figure(slug, runs)
     assert isinstance(picture, Picture), picture
     return picture, picture.draw()
@@ -67,18 +67,18 @@ def write_localization(grid: Any, method: str, tables: list[dict[str, float] | N
 
 def test_an_unknown_figure_is_refused(make_grid: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"no figure 'costs'\. Choose from: class-samples, training-curves"):
-        make_figure("costs", Runs(Path("nowhere"), []))
+        make_figure("costs", Results([]))
 
 
 def test_a_small_folder_gives_what_records_give_and_says_why_the_rest_is_absent(make_grid: Callable[..., Any]) -> None:
     grid = make_grid()
     grid.fill(["erm", "efdmix", "ld-efdmix"])
-    found = {slug: make_figure(slug, runs_of(grid)) for slug in FIGURES}
+    found = {slug: make_figure(slug, grid.view()) for slug in FIGURES}
     assert {slug for slug, item in found.items() if isinstance(item, Picture)} == set(FROM_RECORDS)
     assert all(item.slug == slug for slug, item in found.items())
     reasons = {slug: item.reason for slug, item in found.items() if isinstance(item, Absent)}
-    assert "There is no folder '/nowhere'" in reasons["class-samples"]
-    assert "There is no folder '/nowhere'" in reasons["operators"]
+    assert "There is no data folder '/nowhere'" in reasons["class-samples"]
+    assert "There is no data folder '/nowhere'" in reasons["operators"]
     assert "CELL/model.safetensors" in reasons["style-statistics"]
     assert "bench run --methods ld-efdmix ld-efdmix-gc" in reasons["attention"]
     assert "ldstyle bench sensitivity" in reasons["sensitivity"]
@@ -89,7 +89,7 @@ def test_a_small_folder_gives_what_records_give_and_says_why_the_rest_is_absent(
 def test_a_grid_of_which_nothing_is_done_has_no_figures(make_grid: Callable[..., Any]) -> None:
     grid = make_grid()
     grid.plan(["erm", "efdmix"], ["s1"], [0])
-    assert all(isinstance(make_figure(slug, runs_of(grid)), Absent) for slug in FIGURES)
+    assert all(isinstance(make_figure(slug, grid.view()), Absent) for slug in FIGURES)
 
 
 def test_cells_of_two_presets_are_two_sets(make_grid: Callable[..., Any]) -> None:
@@ -97,14 +97,14 @@ def test_cells_of_two_presets_are_two_sets(make_grid: Callable[..., Any]) -> Non
     small.done("erm")
     smoke.done("erm")
     with pytest.raises(ValueError, match=r"one preset; got \['small', 'smoke'\]"):
-        runs_of(smoke)
+        smoke.view()
 
 
 def test_files_are_the_same_bytes_again_and_hold_the_data(make_grid: Callable[..., Any], tmp_path: Path) -> None:
     grid = make_grid()
     grid.fill(["erm", "ld-csu-gc"], splits=["s1", "s2"])
     for slug in FROM_RECORDS:
-        first, second = (make_figure(slug, runs_of(grid)) for _ in range(2))
+        first, second = (make_figure(slug, grid.view()) for _ in range(2))
         one, two = save_picture(first, tmp_path / "one"), save_picture(second, tmp_path / "two")
         for suffix in ("png", "svg", "json"):
             assert one[suffix].read_bytes() == two[suffix].read_bytes(), (slug, suffix)
@@ -124,7 +124,7 @@ def test_the_smallest_and_the_largest_grid_are_drawn(
     splits = [f"s{d + 1}" for d in range(domains)] if methods > 1 else ["s1"]
     grid.fill(METHODS[:methods], splits=splits, seeds=1)
     grid.plan(METHODS[:methods], splits, [7])  # a seed of which nothing is done
-    runs = runs_of(grid)
+    runs = grid.view()
     for slug in FROM_RECORDS:
         picture = make_figure(slug, runs)
         if slug == "differences" and methods == 1:
@@ -148,7 +148,7 @@ def test_curves_are_the_metrics_and_the_mean_ends_with_the_shortest_run(make_gri
     grid = make_grid()
     grid.done("erm", seed=0, ap=0.5, epochs=4)
     grid.done("erm", seed=1, ap=0.7, epochs=2)
-    picture, figure = drawn("training-curves", runs_of(grid))
+    picture, figure = drawn("training-curves", grid.view())
     loss, score = figure.axes
     lines = {len(line.get_xdata()): line for line in score.lines if line.get_linewidth() < 1}
     np.testing.assert_allclose(lines[4].get_ydata(), [12.5, 25, 37.5, 50])
@@ -165,7 +165,7 @@ def test_of_many_labels_those_are_shown_on_which_methods_differ(make_grid: Calla
     grid = make_grid(labels=[f"label{n}" for n in range(60)])
     grid.done("erm", ap=[0.5] * 60)
     grid.done("efdmix", ap=[0.5 + 0.3 * (n >= 30) for n in range(60)])
-    picture, figure = drawn("label-ap", runs_of(grid))
+    picture, figure = drawn("label-ap", grid.view())
     assert picture.data["shown"] == [f"label{n}" for n in range(30, 60)]
     assert "Of 60 labels the 30" in picture.caption
     assert len(picture.data["values"]["s1"]["erm"]) == 61
@@ -177,7 +177,7 @@ def test_of_many_labels_those_are_shown_on_which_methods_differ(make_grid: Calla
 def test_a_label_without_a_value_has_no_point(make_grid: Callable[..., Any]) -> None:
     grid = make_grid()
     grid.done("erm", ap=[0.25, None, 0.75])
-    picture, figure = drawn("label-ap", runs_of(grid))
+    picture, figure = drawn("label-ap", grid.view())
     (dots,) = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     np.testing.assert_allclose(np.column_stack(dots.get_data()), [[25, 0], [75, 2], [50, 3]])
     assert picture.data["values"]["s1"]["erm"]["tree"] == {}
@@ -187,12 +187,12 @@ def test_differences_are_those_of_the_statistics(make_grid: Callable[..., Any]) 
     grid = make_grid()
     grid.fill(["erm", "efdmix", "ld-efdmix", "oracle"], splits=["s1", "s2"], seeds=2)
     grid.plan(["ld-efdmix"], ["s1"], [5])
-    picture, figure = drawn("differences", runs_of(grid))
+    picture, figure = drawn("differences", grid.view())
     found = picture.data["differences"]
     assert list(found) == ["average", "s1", "s2"]
     assert [(one["method"], one["baseline"]) for one in found["s1"]["ERM"]] == [("efdmix", "erm"), ("ld-efdmix", "erm")]
     assert [(one["method"], one["baseline"]) for one in found["s1"]["global twin"]] == [("ld-efdmix", "efdmix")]
-    expected = Results(grid.read()).difference("ld-efdmix", "efdmix", split="s1")
+    expected = grid.view().difference("ld-efdmix", "efdmix", split="s1")
     (twin,) = found["s1"]["global twin"]
     assert (twin["mean"], twin["low"], twin["high"]) == (expected.mean, expected.low, expected.high)
     assert twin["absent"] == {"5": "missing"}
@@ -211,7 +211,7 @@ def test_differences_are_those_of_the_statistics(make_grid: Callable[..., Any]) 
 def test_panels_stand_below_each_other_on_a_small_screen(make_grid: Callable[..., Any]) -> None:
     grid = make_grid()
     grid.fill(["erm", "efdmix"], splits=["s1", "s2"], seeds=2)
-    picture = make_figure("differences", runs_of(grid))
+    picture = make_figure("differences", grid.view())
     wide, small = (ElementTree.fromstring(text) for text in (svg_of(picture.draw()), small_svg(picture)))
     sides = [[float(one.attrib[side].removesuffix("pt")) for side in ("width", "height")] for one in (wide, small)]
     (width, height), (small_width, small_height) = sides
@@ -227,7 +227,7 @@ def test_names_are_drawn_as_text_whatever_characters_they_have(make_grid: Callab
     title = {"title": r"$\undefined{$ \u2603"}
     grid.fill(["erm", "efdmix"], splits=["s1", "s2"], seeds=2, edits=title)
     cells = [replace(cell, title="_$x^$") if cell.method == "efdmix" else cell for cell in grid.read()]
-    picture = make_figure(slug, Runs(grid.folder, cells))
+    picture = make_figure(slug, Results(cells, folder=grid.folder))
     for text in (svg_of(picture.draw()), small_svg(picture)):
         assert ElementTree.fromstring(text).tag.endswith("svg")
 
@@ -236,7 +236,7 @@ def test_one_seed_has_a_point_and_no_interval(make_grid: Callable[..., Any]) -> 
     grid = make_grid()
     grid.done("erm", ap=0.5)
     grid.done("swad", ap=0.4)
-    picture, figure = drawn("differences", runs_of(grid))
+    picture, figure = drawn("differences", grid.view())
     (one,) = picture.data["differences"]["s1"]["ERM"]
     assert (one["mean"], one["low"]) == (pytest.approx(-0.1), None)
     assert not [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 1.7]
@@ -254,7 +254,7 @@ def test_cost_is_relative_to_erm_at_the_same_split_and_seed(make_grid: Callable[
         grid.done("erm", split, ap=0.5, seconds=10 * pace)
         grid.done("csu", split, ap=0.6, seconds=15 * pace)
     grid.done("swad", "s1", ap=0.6, seconds=15)
-    picture, _ = drawn("cost-accuracy", runs_of(grid))
+    picture, _ = drawn("cost-accuracy", grid.view())
     assert picture.data["points"] == {
         "erm": {"map": {"0": pytest.approx(0.5)}, "time": {"0": 1.0}},
         "csu": {"map": {"0": pytest.approx(0.6)}, "time": {"0": 1.5}},
@@ -262,7 +262,7 @@ def test_cost_is_relative_to_erm_at_the_same_split_and_seed(make_grid: Callable[
     assert "Not complete: SWAD" in picture.caption
     assert "kinds of machine" not in picture.caption
     grid.done("dsu", "s1", edits={"machine": {"host": "elsewhere", "threads": 8}})
-    assert "2 kinds of machine" in make_figure("cost-accuracy", runs_of(grid)).caption
+    assert "2 kinds of machine" in make_figure("cost-accuracy", grid.view()).caption
 
 
 def test_sweeps_have_the_papers_values_marked_and_gaps_left_open(make_grid: Callable[..., Any]) -> None:
@@ -274,7 +274,7 @@ def test_sweeps_have_the_papers_values_marked_and_gaps_left_open(make_grid: Call
     ):
         grid.done(name, seed=1000, ap=score)
     grid.done("ld-mixstyle", ap=0.9)
-    picture, figure = drawn("sensitivity", runs_of(grid))
+    picture, figure = drawn("sensitivity", grid.view())
     sweeps = picture.data["sweeps"]
     assert {name: sweep["selected_in_the_paper"] for name, sweep in sweeps.items()} == {
         "stages": [2], "top-ratio": 0.34, "refresh": 9, "temperature": None, "bank": None
@@ -293,7 +293,7 @@ def test_localization_is_drawn_by_place_with_chance(make_grid: Callable[..., Any
     grid.done("ld-efdmix-gc", epochs=3)
     write_localization(grid, "ld-efdmix", [{"layer1": 0.2, "layer2": 0.3}] * 3)
     write_localization(grid, "ld-efdmix-gc", [None, {"cached": 0.5}, {"cached": 0.75}])
-    picture, figure = drawn("localization-epochs", runs_of(grid))
+    picture, figure = drawn("localization-epochs", grid.view())
     assert legend_of(figure) == ["LD-EFDMix, layer1", "LD-EFDMix, layer2", "LD-EFDMix-GC", "chance"]
     cached = picture.data["curves"]["s1"]["ld-efdmix-gc/cached"]["0"]
     assert (cached["epoch"], cached["pointing"]) == ([2, 3], [0.5, 0.75])
@@ -315,7 +315,7 @@ def test_strength_and_effective_locations_are_drawn_by_insertion_point(make_grid
     write_rows(grid, "efdmix", [{"strength": {"layer1": 0.2}}, {"strength": {"layer1": 0.3}}])
     rows = [{"strength": {"layer1": None}, "locations": {"layer1": 0.5}}, {"strength": {"layer1": 0.1}}]
     write_rows(grid, "ld-efdmix", rows)
-    picture, figure = drawn("strength-epochs", runs_of(grid))
+    picture, figure = drawn("strength-epochs", grid.view())
     assert legend_of(figure) == ["EFDMix, layer1", "LD-EFDMix, layer1"]
     assert picture.data["curves"]["s1"]["ld-efdmix/layer1"]["0"] == {
         "epoch": [1, 2], "strength": [None, 0.1], "locations": [0.5, None]
@@ -331,7 +331,7 @@ def test_methods_without_attention_have_strength_alone(make_grid: Callable[..., 
     grid = make_grid()
     grid.done("efdmix", epochs=1)
     write_rows(grid, "efdmix", [{"strength": {"layer1": 0.2}, "locations": {}}])
-    _, figure = drawn("strength-epochs", runs_of(grid))
+    _, figure = drawn("strength-epochs", grid.view())
     assert [axes.get_ylabel() for axes in figure.axes] == ["relative feature change (%)"]
 
 
@@ -339,14 +339,14 @@ def test_neighbours_agree_with_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 3, 90)
     features = rng.normal(size=(90, 4)) * [1, 50, 0.1, 1] + classes[:, None] * [1.0, 0, 0.2, 0]
-    found = tell(features, classes, np.eye(90, dtype=bool), neighbours=1)
+    found = neighbour_accuracy(features, classes, np.eye(90, dtype=bool), neighbours=1)
     scaled = (features - features.mean(0)) / features.std(0)
     told = cross_val_predict(KNeighborsClassifier(1), scaled, classes, cv=LeaveOneOut())
     assert found is not None
     assert found.score == pytest.approx(balanced_accuracy_score(classes, told))
     assert found.chance == 1 / 3
     assert found.score > 0.5
-    shuffled = tell(features, rng.permutation(classes), np.eye(90, dtype=bool))
+    shuffled = neighbour_accuracy(features, rng.permutation(classes), np.eye(90, dtype=bool))
     assert shuffled is not None
     assert abs(shuffled.score - 1 / 3) < 4 * shuffled.error
 
@@ -354,12 +354,12 @@ def test_neighbours_agree_with_scikit_learn() -> None:
 def test_neighbours_that_are_forbidden_do_not_vote() -> None:
     features = np.array([[0.0], [0.1], [5.0], [5.1]])
     classes, images = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
-    alone = tell(features, classes, np.eye(4, dtype=bool), neighbours=1)
-    across = tell(features, classes, images[:, None] == images[None], neighbours=1)
+    alone = neighbour_accuracy(features, classes, np.eye(4, dtype=bool), neighbours=1)
+    across = neighbour_accuracy(features, classes, images[:, None] == images[None], neighbours=1)
     assert alone is not None
     assert across is not None
     assert (alone.score, across.score) == (1.0, 0.0)
-    assert tell(features, classes, np.ones((4, 4), dtype=bool)) is None
+    assert neighbour_accuracy(features, classes, np.ones((4, 4), dtype=bool)) is None
 
 
 def test_operators_stay_in_the_regions_of_shared_labels() -> None:
@@ -370,13 +370,13 @@ def test_operators_stay_in_the_regions_of_shared_labels() -> None:
     present = torch.tensor([[True, True], [True, False]])
     after = apply_operators(feats, attn, present)
     assert list(after) == ["MixStyle", "EFDMix", "CSU", "LD-MixStyle", "LD-EFDMix", "LD-CSU"]
-    torch.testing.assert_close(after["EFDMix"], efdmix(feats, torch.tensor([1, 0]), torch.full((2,), SHARE)))
+    torch.testing.assert_close(after["EFDMix"], efdmix(feats, torch.tensor([1, 0]), torch.full((2,), OWN_STYLE)))
     for name in ("LD-MixStyle", "LD-EFDMix"):
         assert not torch.allclose(after[name][0, :, :4], feats[0, :, :4], atol=1e-3)
         assert torch.equal(after[name][0, :, 4:], feats[0, :, 4:])
     assert not torch.allclose(after["LD-CSU"][0, :, 4:], feats[0, :, 4:], atol=1e-3)
     moved = (after["LD-MixStyle"][0, :, :4].mean(), feats[0, :, :4].mean(), feats[1, :, :4].mean())
-    assert float(moved[0]) == pytest.approx(float(SHARE * moved[1] + (1 - SHARE) * moved[2]), abs=1e-3)
+    assert float(moved[0]) == pytest.approx(float(OWN_STYLE * moved[1] + (1 - OWN_STYLE) * moved[2]), abs=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -395,7 +395,7 @@ def trained(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(trained: Path) -> dict[str, Any]:
-    runs = Runs(trained, read_results(trained))
+    runs = view_of(trained)
     return {slug: make_figure(slug, runs) for slug in (*FROM_IMAGES, "localization-epochs")}
 
 
@@ -411,7 +411,7 @@ def test_what_is_computed_from_weights_and_images_is_the_same_again(
     pictures: dict[str, Any], trained: Path, tmp_path: Path
 ) -> None:
     for slug in ("style-statistics", "operators"):
-        again = make_figure(slug, Runs(trained, read_results(trained)))
+        again = make_figure(slug, view_of(trained))
         first, second = save_picture(pictures[slug], tmp_path / "one"), save_picture(again, tmp_path / "two")
         for suffix in ("png", "svg", "json"):
             assert first[suffix].read_bytes() == second[suffix].read_bytes(), (slug, suffix)
@@ -448,13 +448,15 @@ def test_style_statistics_tell_more_than_a_picture(pictures: dict[str, Any]) -> 
     assert set(scores["domain"]) == {"global", "per label", "per label, true masks"}
     assert scores["domain"]["global"]["chance"] == pytest.approx(1 / 3)
     assert scores["domain"]["global"]["samples"] == len(picture.data["points"])
-    # Drawn domains differ in light and sensor, so whole-image statistics tell them apart even to a random network.
+    # The target was not trained on, so all 30 images of it are candidates; of each source 3 + 3 were held out.
+    assert "drawn from all 30 images of suburb and 6 held-out images of harbour" in picture.caption
+    # Synthetic domains differ in light and sensor, so whole-image statistics tell them apart even to a random network.
     assert scores["domain"]["global"]["score"] > 0.6
 
 
 def test_without_scikit_learn_the_embedding_is_absent(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
-    item = make_figure("style-statistics", Runs(trained, read_results(trained)))
+    item = make_figure("style-statistics", view_of(trained))
     assert isinstance(item, Absent)
     assert "extra `report`" in item.reason
 
@@ -466,7 +468,7 @@ def test_a_model_that_cannot_be_read_is_a_reason_not_an_error(trained: Path, tmp
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(b"{}" if path.name == "model.json" else path.read_bytes())
     for slug in ("attention", "style-statistics", "operators"):
-        item = make_figure(slug, Runs(tmp_path, read_results(tmp_path)))
+        item = make_figure(slug, view_of(tmp_path))
         assert isinstance(item, Absent)
         assert "cannot be read" in item.reason
 
@@ -477,18 +479,15 @@ def test_without_kept_attention_the_reader_is_told(trained: Path, tmp_path: Path
             copy = tmp_path / path.relative_to(trained)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    picture = make_figure("attention", Runs(tmp_path, read_results(tmp_path)))
+    picture = make_figure("attention", view_of(tmp_path))
     assert picture.data["cells"] == ["smoke-ld-efdmix-gc-s1-seed0"]
     assert "LD-EFDMix kept no attention.safetensors" in picture.caption
 
 
 def test_images_that_are_gone_leave_the_figures_of_records(trained: Path) -> None:
-    results = [
-        replace(cell, record={**cell.record, "place": {**cell.record["place"], "root": "/gone"}})
-        for cell in read_results(trained)
-    ]
-    found = {slug: make_figure(slug, Runs(trained, results)) for slug in (*FROM_IMAGES, "label-ap")}
+    gone = Results(read_results(trained), folder=trained, access=DataAccess(Path("/gone")))
+    found = {slug: make_figure(slug, gone) for slug in (*FROM_IMAGES, "label-ap")}
     assert isinstance(found.pop("label-ap"), Picture)
     for item in found.values():
         assert isinstance(item, Absent)
-        assert "There is no folder '/gone'" in item.reason
+        assert "There is no data folder '/gone'" in item.reason

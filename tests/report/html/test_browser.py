@@ -14,7 +14,9 @@ from ldstyle.benchmark.grid.cells import make_cells, make_splits
 from ldstyle.benchmark.grid.imagery import Place
 from ldstyle.benchmark.grid.methods import load_methods
 from ldstyle.benchmark.grid.presets import PRESETS
+from ldstyle.benchmark.results.data_access import DataAccess
 from ldstyle.benchmark.results.records import append_record, read_results, write_plan
+from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.loading.decode import decode
 from ldstyle.deploy.classifier import load
@@ -29,7 +31,6 @@ from ldstyle.report.html.browser import (
     pick_images,
 )
 from ldstyle.report.model import Absent
-from ldstyle.report.sources import DataAccess
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def folder(trained, tmp_path):
 
 def build(folder, *, root=None, **settings):
     access = DataAccess(root, trust=root is None)
-    return build_browser(folder, [access.apply(cell, folder) for cell in read_results(folder)], **settings)
+    return build_browser(Results(read_results(folder), folder=folder, access=access), **settings)
 
 
 def opened(text):
@@ -116,7 +117,7 @@ def test_a_folder_without_predictions_says_where_they_are(folder):
     found = build(folder)
     assert isinstance(found, Absent)
     assert "has no predictions of ERM" in found.reason
-    assert "make the report from the folder that `ldstyle bench run` wrote" in found.reason
+    assert "make the report from the folder in which the grid was run" in found.reason
 
 
 def test_images_may_be_elsewhere_or_gone(folder, scenes, tmp_path):
@@ -126,7 +127,7 @@ def test_images_may_be_elsewhere_or_gone(folder, scenes, tmp_path):
     (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = build(folder)
     assert isinstance(found, Absent)
-    assert "The images of 'region' are not at hand" in found.reason
+    assert "The images of 'region' are not available" in found.reason
     assert str(tmp_path / "gone") in found.reason
     assert isinstance(build(folder, root=scenes, images=2), BrowserData)
 
@@ -176,7 +177,7 @@ def test_plain_training_and_the_best_method_are_shown(make_grid):
         for seed in (0, 1):
             grid.done(method, "s1", seed, ap=ap)
     grid.done("efdmix", "s2", 1)
-    chosen = choose_cells(grid.read())
+    chosen = choose_cells(grid.view())
     # On s2 nothing but one run of EFDMix is done, so no method is complete and the first stands in.
     assert [[(c.method, c.split, c.seed) for c in cells] for cells in chosen] == [
         [("erm", "s1", 0), ("efdmix", "s1", 0)],
@@ -185,13 +186,13 @@ def test_plain_training_and_the_best_method_are_shown(make_grid):
     for method in ("erm", "efdmix", "ld-efdmix", "oracle"):
         for seed in (0, 1):
             grid.done(method, "s2", seed, ap=0.5)
-    assert [[c.method for c in cells] for cells in choose_cells(grid.read())] == [["erm", "ld-efdmix"]] * 2
+    assert [[c.method for c in cells] for cells in choose_cells(grid.view())] == [["erm", "ld-efdmix"]] * 2
 
 
 def test_nothing_finished_is_absent(make_grid):
     grid = make_grid()
     grid.plan(["erm"], ["s1"], [0])
-    found = build_browser(grid.folder, grid.read())
+    found = build_browser(grid.view())
     assert asdict(found)["reason"].startswith("No run is finished yet")
 
 

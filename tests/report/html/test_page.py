@@ -56,10 +56,11 @@ def test_the_page_carries_its_data(page):
     assert browser["targets"][1]["domain"] == pages.HARM
     assert browser["targets"][0]["views"][1]["run"] == "smoke-ld-efdmix-gc-s1-seed0"
     links = {a["download"]: a["href"] for tag, a in Elements(text).found if tag == "a" and "download" in a}
-    assert set(links) == {"scores.csv", "labels.csv", "lines.json", "photo.json"}
+    tables = {f"{name}.{ending}" for name in ("scores", "labels") for ending in ("md", "tex", "csv")}
+    assert set(links) == {*tables, "lines.json", "photo.json"}
     lines = json.loads(base64.b64decode(links["lines.json"].partition("base64,")[2]))
     assert lines == {"y": [1.0, None], "name": pages.HARM}
-    assert base64.b64decode(links["scores.csv"].partition("base64,")[2]).decode().startswith("ERM,50.0 ± 0.7,9.5\n")
+    assert base64.b64decode(links["scores.csv"].partition("base64,")[2]).decode().splitlines()[1] == "ERM,50,0.7,2,9.5,"
 
 
 def test_a_note_stands_once_below_its_table(page):
@@ -74,28 +75,28 @@ def test_the_same_input_gives_the_same_bytes(page, tmp_path):
 
 
 def test_a_page_of_several_grids_sums_up_each_and_tells_their_runs_apart(tmp_path):
-    results = pages.results(tmp_path / "grid")
+    grids = [pages.results(tmp_path / "grid", name) for name in ("one", "other")]
     text = render_page(
         [],
         title="Two",
-        runs={"one": results, "other": results},
+        grids=grids,
         browser=Absent("images", "Images", "There are no images."),
         command=str,
         pictures={},
     )
     elements = Elements(text)
     runs = [attributes["data-run"] for tag, attributes in elements.found if "data-run" in attributes]
-    assert len(runs) == len(set(runs)) == 2 * len(results)
+    assert len(runs) == len(set(runs)) == 2 * len(grids[0].cells)
     assert elements.text.count("LD-EFDMix-GC is the best of the 2 methods that are complete") == 2
     assert "There are no images." in elements.text
 
 
 def test_what_cannot_be_on_one_page_is_refused():
-    rest = {"title": "t", "runs": {}, "browser": Absent("images", "Images", "none"), "command": str}
+    rest = {"title": "t", "grids": [], "browser": Absent("images", "Images", "none"), "command": str}
     twice = [Section("A", [pages.scores()]), Section("B", [pages.scores()])]
     with pytest.raises(ValueError, match="must be unique among the items of a page; got 'scores' twice"):
         render_page(twice, pictures={}, **rest)
-    with pytest.raises(ValueError, match="must hold every picture of the sections; 'lines' is not there"):
+    with pytest.raises(ValueError, match="must contain every picture of the sections; 'lines' is missing"):
         render_page([Section("A", [pages.line_art()[0]])], pictures={}, **rest)
 
 

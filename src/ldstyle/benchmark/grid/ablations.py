@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from ldstyle.benchmark.grid.methods import Method, load_method
-from ldstyle.benchmark.results.comparison import Difference, Entry, Result, Results
 from ldstyle.runs.settings import Settings
 
 
@@ -64,40 +61,6 @@ ABLATIONS = (
 """The nine rows in the paper's order."""
 
 
-@dataclass(frozen=True)
-class AblationResult:
-    """A measured row of Table 8.
-
-    Attributes:
-        ablation: The row.
-        map: Mean and deviation of the mAP.
-        cf1: Those of the macro-averaged F1.
-        of1: Those of the micro-averaged F1.
-        change: mAP minus that of the full method, paired by seed; ``None`` for the full method.
-    """
-
-    ablation: Ablation
-    map: Entry
-    cf1: Entry
-    of1: Entry
-    change: Difference | None
-
-
 def ablation_methods() -> tuple[Method, ...]:
     """Return the rows of Table 8 as methods of the benchmark."""
     return tuple(ablation.method() for ablation in ABLATIONS)
-
-
-def ablation_table(
-    results: Sequence[Result], *, split: str, part: Literal["test", "all"] = "test"
-) -> list[AblationResult]:
-    """Return Table 8 as measured on a split; rows that were not run say so."""
-    names = {ablation.name for ablation in ABLATIONS}
-    found = Results(result for result in results if result.method in names and result.split == split)
-    rows = []
-    for ablation in ABLATIONS:
-        name = ablation.name
-        map_, cf1, of1 = (found.entry(name, split=split, part=part, metric=metric) for metric in ("map", "cf1", "of1"))
-        change = found.difference(name, ablation.base, split=split, part=part) if ablation.edit else None
-        rows.append(AblationResult(ablation, map_, cf1, of1, change))
-    return rows

@@ -16,6 +16,9 @@ from ldstyle.benchmark.results.records import read_options, read_plans
 LISTS = ("domains", "labels", "ignore", "splits", "set")
 """Options of a grid that take several values."""
 
+_DATA = ("data.root", "data.sea", "data.mapping", "data.labels", "data.ignore")
+"""Settings that have options of their own."""
+
 
 def run_command(
     results: Path,
@@ -33,6 +36,8 @@ def run_command(
         command: Which command of ``ldstyle bench``.
     """
     options = grid_options(results, preset=preset)
+    if command == "sensitivity":  # sweeps have a seed of their own
+        options.pop("seeds", None)
     words = ["ldstyle", "bench", command, *(["--methods", *methods] if methods else [])]
     for name, value in options.items():
         words += [f"--{name}", *(value if name in LISTS else [value])]
@@ -71,7 +76,8 @@ def _edits(cells: Sequence[Cell]) -> list[str]:
             place = {key: data[key] for key in ("root", "sea", "mapping", "labels", "ignore") if key in data}
             method, preset = load_method(cell.method), PRESETS[cell.preset]
             (usual,) = make_cells([method], [cell.split], [cell.seed], preset=preset, data=place)
-            return [f"{name}={json.dumps(new)}" for name, (_, new) in usual.differences(cell).items()]
+            edits = {name: new for name, (_, new) in usual.differences(cell).items() if name not in _DATA}
+            return [f"{name}={json.dumps(new)}" for name, new in edits.items()]
     return []
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ldstyle.benchmark.grid.methods import Method, load_method
-from ldstyle.benchmark.results.comparison import Entry, Result, Results
 from ldstyle.runs.settings import nested
 
 SENSITIVITY_SEED = 1000
@@ -99,15 +98,6 @@ def check_seeds(seeds: Sequence[int], main: Sequence[int] = range(5)) -> None:
             f"A sweep must have a seed other than those of the main runs, {list(main)}; got {shared}. Use "
             f"{SENSITIVITY_SEED}."
         )
-
-
-def sweep_points(
-    results: Sequence[Result], sweep: Sweep, *, split: str, part: str = "test", metric: str = "map"
-) -> list[tuple[Any, Entry]]:
-    """Return the values of a sweep with what was measured at each on a split; a run that is missing says so."""
-    names = {sweep.method(value).name: value for value in sweep.values}
-    found = Results(result for result in results if result.method in names and result.split == split)
-    return [(value, found.entry(name, split=split, part=part, metric=metric)) for name, value in names.items()]
 
 
 def _text(value: Any) -> str:

@@ -166,3 +166,19 @@ def _require_file(path: Path, within: Path) -> None:
         raise DamagedFileError(path, f"leads out of '{within}', to '{path.resolve()}', and is not read")
     if not path.is_file():
         raise DamagedFileError(path, "is no regular file" if path.exists() else "is missing")
+
+
+def typed(name: str, value: Any, *kinds: type) -> Any:
+    """Return a value that must be of one of some types; a bool is not a number.
+
+    Raises:
+        TypeError: It is of another type.
+    """
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise TypeError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}; got {value!r:.60}")
+    return value
+
+
+def texts(name: str, values: Any) -> tuple[str, ...]:
+    """Return a list that must contain text only."""
+    return tuple(typed(name, value, str) for value in typed(name, values, list, tuple))

@@ -12,13 +12,13 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ldstyle.benchmark.grid.cells import Cell, digest_of
+from ldstyle.benchmark.results.cell import CellResult, ScoreTable, Status
 from ldstyle.benchmark.results.reading import (
     DamagedFileError,
     as_entries,
@@ -28,6 +28,8 @@ from ldstyle.benchmark.results.reading import (
     reading,
     reading_line,
     require_plain,
+    texts,
+    typed,
 )
 from ldstyle.files import replace_text
 
@@ -44,56 +46,6 @@ OPTIONS = frozenset(
     {"data", "domains", "sea", "mapping", "labels", "ignore", "splits", "seeds", "preset", "selected", "set"}
 )
 """Options of a grid that its plan keeps."""
-
-Status = Literal["done", "running", "failed", "missing"]
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """What is known of a cell.
-
-    Attributes:
-        cell: Name of the cell.
-        method: Name of the method.
-        title: The method's name in tables.
-        split: Name of the split.
-        sources: Domains of the split to train on; the oracle trains on ``target`` instead.
-        target: Domain reported on.
-        seed: Seed.
-        preset: Name of the preset.
-        oracle: Trained on the target's own training part.
-        status: ``missing`` cells may have been begun; see ``epochs``.
-        scores: Tables of the target's ``test`` part (the paper's number) and of ``all`` of it (``None`` for the oracle,
-            which has seen the rest); empty unless done.
-        validation_map: Mean source-validation mAP, by which the model was selected.
-        selected_epoch: Epoch of the selected model.
-        epochs: Epochs trained so far.
-        wall_seconds: Time spent training.
-        splits: Digest of each domain's 80/10/10 split, the target's included.
-        vocabulary: Label names.
-        error: Why the last attempt failed.
-        record: The whole record: config, versions, selection rule, and all of the above.
-    """
-
-    cell: str
-    method: str
-    title: str
-    split: str
-    sources: tuple[str, ...]
-    target: str
-    seed: int
-    preset: str
-    oracle: bool = False
-    status: Status = "missing"
-    scores: Mapping[str, Any] = field(default_factory=dict)
-    validation_map: float | None = None
-    selected_epoch: int | None = None
-    epochs: int = 0
-    wall_seconds: float | None = None
-    splits: Mapping[str, str] = field(default_factory=dict)
-    vocabulary: tuple[str, ...] = ()
-    error: str | None = None
-    record: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 def write_plan(results: Path, cells: Sequence[Cell], options: Mapping[str, Any] | None = None) -> Path:
@@ -123,7 +75,7 @@ def read_options(results: Path, *, preset: str) -> dict[str, Any]:
         with left_out(None), reading(path, within=results):
             found = as_entries(read_json(path, within=results).get("options", {}))
             for name, value in found.items():
-                _texts(name, value) if isinstance(value, list) else _typed(name, value, str)
+                texts(name, value) if isinstance(value, list) else typed(name, value, str)
             options = found if found.get("preset") == preset and found.keys() <= OPTIONS else options
     return options
 
@@ -306,18 +258,22 @@ def _from_record(record: Mapping[str, Any]) -> CellResult:
     if record.get("schema") != SCHEMA:
         raise ValueError(f"it must be a record of schema {SCHEMA}; got {record.get('schema')!r}")
     _check_names(record)
-    _check_scores(as_entries(record["scores"]))
-    names = ("cell", "method", "title", "seed", "preset", "oracle", "scores", "validation_map", "selected_epoch")
+    scores = as_entries(record["scores"])
+    names = ("cell", "method", "title", "seed", "preset", "oracle", "validation_map", "selected_epoch")
     return CellResult(
         **{name: record[name] for name in names},
+        scores={
+            "test": ScoreTable.from_entries("scores.test", scores["test"]),
+            "all": None if scores["all"] is None else ScoreTable.from_entries("scores.all", scores["all"]),
+        },
         split=record["split"]["name"],
         sources=tuple(record["split"]["sources"]),
         target=record["split"]["target"],
         status="done",
-        epochs=_typed("epochs_run", record["epochs_run"], int),
-        wall_seconds=_typed("wall_seconds", record["wall_seconds"], int, float),
+        epochs=typed("epochs_run", record["epochs_run"], int),
+        wall_seconds=typed("wall_seconds", record["wall_seconds"], int, float),
         splits=as_entries(record["splits"]),
-        vocabulary=_texts("vocabulary", record["vocabulary"]),
+        vocabulary=texts("vocabulary", record["vocabulary"]),
         record=record,
     )
 
@@ -327,31 +283,11 @@ def _check_names(described: Mapping[str, Any]) -> None:
     split = as_entries(described["split"])
     for name in (described["cell"], described["method"], described["preset"], split["name"]):
         require_plain(name)
-    _texts("split.sources", split["sources"])
-    _typed("split.target", split["target"], str)
-    _typed("title", described["title"], str)
-    _typed("seed", described["seed"], int)
-    _typed("oracle", described.get("oracle", False), bool)
-
-
-def _check_scores(scores: Mapping[str, Any]) -> None:
-    for part in ("test", "all"):
-        if scores[part] is None and part == "all":
-            continue
-        table = as_entries(scores[part])
-        numbers = {name: table[name] for name in ("map", "cf1", "of1")} | as_entries(table["ap"])
-        for name, value in numbers.items():
-            _typed(f"scores.{part}.{name}", value, int, float, type(None))
-
-
-def _typed(name: str, value: Any, *kinds: type) -> Any:
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise TypeError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}; got {value!r:.60}")
-    return value
-
-
-def _texts(name: str, values: Any) -> tuple[str, ...]:
-    return tuple(_typed(name, value, str) for value in _typed(name, values, list, tuple))
+    texts("split.sources", split["sources"])
+    typed("split.target", split["target"], str)
+    typed("title", described["title"], str)
+    typed("seed", described["seed"], int)
+    typed("oracle", described.get("oracle", False), bool)
 
 
 def _named_in(line: bytes) -> str | None:
@@ -369,7 +305,7 @@ def _unfinished(results: Path, cell: Cell, damaged: list[DamagedFileError] | Non
     elif (folder / FAILURE).exists():
         status, error = "failed", f"'{folder / FAILURE}' is damaged"
         with left_out(damaged), reading(folder / FAILURE, within=results):
-            error = _typed("error", read_json(folder / FAILURE, within=results)["error"], str)
+            error = typed("error", read_json(folder / FAILURE, within=results)["error"], str)
     split = cell.split
     return CellResult(
         cell.slug,

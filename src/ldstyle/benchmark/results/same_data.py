@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ldstyle.benchmark.grid.cells import Cell
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult
 
 if TYPE_CHECKING:
     from ldstyle.runs.config import DataConfig
@@ -24,7 +24,7 @@ def differing_data(results: Sequence[CellResult]) -> tuple[str, ...]:
     """
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for cell in results:
-        for domain, digest in (cell.record.get("data") or {}).items() if cell.status == "done" else ():
+        for domain, digest in cell.data_digests.items() if cell.status == "done" else ():
             found[domain][digest].append(cell.cell)
     return tuple(
         f"The data of {domain!r} differ between runs, which are not comparable: {_groups(list(cells.values()))}."

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.same_data import differing_data
 
 SYMBOLS = {"running": "▶", "failed": "✗"}
@@ -38,7 +38,7 @@ def estimate_seconds(todo: Sequence[CellResult], done: Sequence[CellResult], *, 
 def _expected(cell: CellResult, done: Sequence[CellResult]) -> float | None:
     preset = [other for other in done if other.status == "done" and other.preset == cell.preset]
     method = [other for other in preset if other.method == cell.method]
-    times = [(other.wall_seconds or 0) + other.record.get("evaluation_seconds", 0) for other in method or preset]
+    times = [(other.wall_seconds or 0) + other.evaluation_seconds for other in method or preset]
     return fmean(times) if times else None
 
 
@@ -85,7 +85,7 @@ def _square(cells: Sequence[CellResult]) -> str:
 
 
 def _progress(cell: CellResult) -> str:
-    most = cell.record.get("settings", {}).get("optimizer", {}).get("epochs")
+    most = cell.settings.get("optimizer", {}).get("epochs")
     return f"after epoch {cell.epochs} of at most {most}"
 
 

@@ -19,6 +19,7 @@ from ldstyle.benchmark.execution.cell_run import PARTS, run_cell
 from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.grid.imagery import DRAWN, Place, find_place
 from ldstyle.benchmark.grid.presets import load_preset
+from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.reading import (
     DamagedFileError,
     as_entries,
@@ -28,7 +29,7 @@ from ldstyle.benchmark.results.reading import (
     reading,
     require_plain,
 )
-from ldstyle.benchmark.results.records import RECORDS, CellResult, read_results
+from ldstyle.benchmark.results.records import RECORDS, read_results
 from ldstyle.evaluation.scores import score_table
 from ldstyle.runs.settings import merge
 from ldstyle.seeding import Streams
@@ -88,7 +89,7 @@ def check_predictions(results: Path, *, damaged: list[DamagedFileError] | None =
         if cell.status == "done":
             with left_out(damaged):
                 rebuilt = rebuild_scores(results, cell.record)
-                found[cell.cell] = compare({"scores": cell.scores}, {"scores": rebuilt}, names=("scores",))
+                found[cell.cell] = compare(cell.record, {"scores": rebuilt}, names=("scores",))
     return {name: differences for name, differences in found.items() if differences}
 
 

@@ -1,8 +1,8 @@
-"""By epoch: loss and source-validation mAP, how strong the augmentation is, and whether attention finds its labels."""
+"""By epoch: loss and source-validation mAP, strength of the augmentation, and localization of the attention."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,146 +10,142 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ldstyle.report.figures.runs import Runs, split_title
+from ldstyle.benchmark.results.cell import EpochLog
+from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import (
     GREY,
     Look,
+    Plate,
+    UnavailableError,
     arrange,
-    drawing,
     looks,
     method_legend,
     new_figure,
     panels,
+    seeds_per_method,
     shorten,
+    split_title,
 )
-from ldstyle.report.model import Absent, Picture
 
-CURVES, CURVES_TITLE = "training-curves", "Training curves"
-LOCALIZATION, LOCALIZATION_TITLE = "localization-epochs", "Localization by epoch"
-STRENGTH, STRENGTH_TITLE = "strength-epochs", "Strength and sharpness by epoch"
 _STRENGTH = {"strength": "relative feature change (%)", "locations": "effective locations (% of the map)"}
 _COLUMNS = 3
 _CHANCE: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (1, 2))}
-_Curve = dict[str, list[float | None]]
 _Series = dict[str, dict[str, dict[str, Any]]]  # split -> name of a line -> seed -> its columns
 
 
-def training_curves(runs: Runs) -> Picture | Absent:
+def training_curves(results: Results) -> Plate:
     """Draw training loss and source-validation mAP by epoch: a thin line per seed, a strong one for their mean."""
+    grid = results.main
     series: _Series = {}
-    for cell in runs.done:
-        rows = runs.history(cell)
+    for cell in grid.done:
+        rows = grid.history(cell)
         if rows:
-            curve: dict[str, Any] = {"epoch": [row["epoch"] for row in rows], "loss": [row["loss"] for row in rows]}
-            curve["map"] = [row["validation"]["map"] for row in rows]
+            curve: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in ("epoch", "loss", "map")}
             curve["selected"] = cell.selected_epoch
             series.setdefault(cell.split, {}).setdefault(cell.method, {})[str(cell.seed)] = curve
+    if not grid.done:
+        raise UnavailableError(f"No cell is done. Run `{results.command()}` first.")
     if not series:
-        return Absent(CURVES, CURVES_TITLE, _no_metrics(runs))
+        where = f"'{results.folder}' contains no CELL/metrics.jsonl of its finished cells."
+        raise UnavailableError(f"{where} Copy them from the folder in which the grid was run.")
     caption = (
         f"Training loss and mean mAP on the sources' validation parts by epoch. Thin: one seed each "
-        f"({runs.seeds_text()}), with a point at the epoch whose model was selected; strong: their mean, as far as "
-        "all of them ran."
+        f"({seeds_per_method(grid)}), with a point at the epoch whose model was selected; strong: their mean, up to "
+        "the last epoch of the shortest run."
     )
-    titles = {name: title for name, title in runs.titles.items() if any(name in split for split in series.values())}
+    titles = {name: title for name, title in grid.titles.items() if any(name in split for split in series.values())}
     quantities = {"loss": "training loss", "map": "validation mAP (%)"}
-
-    def draw() -> Figure:
-        return _draw(series, runs.splits, titles, looks(list(titles)), quantities)
-
-    data = {"splits": runs.splits, "titles": titles, "curves": series}
-    return Picture(CURVES, CURVES_TITLE, caption, drawing(draw), data)
+    return _plate(grid, caption, series, titles, looks(list(titles)), quantities)
 
 
-def localization_curves(runs: Runs) -> Picture | Absent:
-    """Draw how well the attention in use finds its labels by epoch, with what chance would reach beside it."""
-    series: _Series = {}
-    titles: dict[str, str] = {}
-    for cell in runs.done:
-        for place, curve in _localization(runs.history(cell)).items():
-            name = f"{cell.method}/{place}"
-            titles[name] = cell.title if place == "cached" else f"{cell.title}, {shorten(place, 14)}"
-            series.setdefault(cell.split, {}).setdefault(name, {})[str(cell.seed)] = curve
+def localization_curves(results: Results) -> Plate:
+    """Draw the agreement of the attention in use with the masks by epoch, next to a uniform map."""
+    names = ("pointing", "iou", "pointing_chance", "iou_chance")
+
+    def read(row: EpochLog) -> dict[str, dict[str, float | None]]:
+        return {point: {name: getattr(scores, name) for name in names} for point, scores in row.localization.items()}
+
+    series, titles = _by_point(results.main, read)
     if not series:
-        reason = (
-            "No run has compared its attention with masks: that takes label-decoupled methods and data with masks, "
-            "such as drawn scenes (`ldstyle bench run --data synthetic --methods ld`), and their metrics.jsonl."
+        preset = results.preset if results.cells else "small"
+        command = f"ldstyle bench run --data synthetic --methods ld --preset {preset} --results synthetic-results"
+        raise UnavailableError(
+            "No run has compared its attention with masks: that takes label-decoupled methods, data with masks, such "
+            f"as synthetic scenes (`{command}`), and their metrics.jsonl."
         )
-        return Absent(LOCALIZATION, LOCALIZATION_TITLE, reason)
     caption = (
-        "Attention in use against the masks of the labels, by epoch, averaged over labels: how often its highest place "
-        "lies in the label's region, and the intersection over union of the region and the equally many highest "
-        "places. Learned attention is judged at each of its insertion points on the sources' validation parts, cached "
-        f"maps on training images. Thin: one seed each ({runs.seeds_text()}); strong: their mean. Grey: a map of equal "
-        "values."
+        "Attention in use against the masks of the labels, by epoch, averaged over labels: how often its maximum is "
+        "in the label's region, and the intersection over union of the region and the equally many highest locations. "
+        "Learned attention is judged at each of its insertion points on the sources' validation parts, cached maps on "
+        f"training images. Thin: one seed each ({seeds_per_method(results.main)}); strong: their mean. Grey: a uniform "
+        "map."
     )
     quantities = {"pointing": "pointing accuracy (%)", "iou": "IoU (%)"}
-
-    def draw() -> Figure:
-        return _draw(series, runs.splits, titles, _place_looks(titles), quantities)
-
-    data = {"splits": runs.splits, "titles": titles, "curves": series}
-    return Picture(LOCALIZATION, LOCALIZATION_TITLE, caption, drawing(draw), data)
+    return _plate(results.main, caption, series, titles, _point_looks(titles), quantities)
 
 
-def strength_curves(runs: Runs) -> Picture | Absent:
+def strength_curves(results: Results) -> Plate:
     """Draw how much each insertion point changes features, and over how many locations its attention spreads."""
-    series: _Series = {}
-    titles: dict[str, str] = {}
-    for cell in runs.done:
-        for point, curve in _strength(runs.history(cell)).items():
-            name = f"{cell.method}/{point}"
-            titles[name] = f"{cell.title}, {shorten(point, 14)}"
-            series.setdefault(cell.split, {}).setdefault(name, {})[str(cell.seed)] = curve
+
+    def read(row: EpochLog) -> dict[str, dict[str, float | None]]:
+        points = dict.fromkeys((*row.strength, *row.locations))
+        return {p: {"strength": row.strength.get(p), "locations": row.locations.get(p)} for p in points}
+
+    series, titles = _by_point(results.main, read)
     if not series:
-        reason = "No run has logged the strength of its augmentation: that takes a style method and its metrics.jsonl."
-        return Absent(STRENGTH, STRENGTH_TITLE, reason)
+        raise UnavailableError(
+            "No run has logged the strength of its augmentation: that takes a style method and its metrics.jsonl."
+        )
     curves = [curve for lines in series.values() for seeds in lines.values() for curve in seeds.values()]
     quantities = {name: text for name, text in _STRENGTH.items() if any(_known(curve[name]) for curve in curves)}
     caption = (
         "Mean relative change of the features at each insertion point by epoch, and the median number of effective "
         "locations, 1/Σa², of the attention there as a fraction of the map: 100 % is a uniform map. Global methods "
-        f"have no attention. Thin: one seed each ({runs.seeds_text()}); strong: their mean."
+        f"have no attention. Thin: one seed each ({seeds_per_method(results.main)}); strong: their mean."
     )
-
-    def draw() -> Figure:
-        return _draw(series, runs.splits, titles, _place_looks(titles), quantities)
-
-    data = {"splits": runs.splits, "titles": titles, "curves": series}
-    return Picture(STRENGTH, STRENGTH_TITLE, caption, drawing(draw), data)
+    return _plate(results.main, caption, series, titles, _point_looks(titles), quantities)
 
 
-def _strength(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return epochs, strength and effective locations at each insertion point that has logged either."""
-    curves: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        logged = {name: row.get(name) or {} for name in _STRENGTH}
-        for point in dict.fromkeys(point for values in logged.values() for point in values):
-            curve = curves.setdefault(point, {"epoch": [], **{name: [] for name in _STRENGTH}})
-            curve["epoch"].append(row["epoch"])
-            for name, values in logged.items():
-                curve[name].append(values.get(point))
-    return {point: curve for point, curve in curves.items() if any(_known(curve[name]) for name in _STRENGTH)}
+def _plate(
+    grid: Results,
+    caption: str,
+    series: _Series,
+    titles: dict[str, str],
+    look: dict[str, Look],
+    quantities: Mapping[str, str],
+) -> Plate:
+    splits = grid.done_splits
+    data = {"splits": splits, "titles": titles, "curves": series}
+    return Plate(caption, lambda: _draw(series, splits, titles, look, quantities), data)
+
+
+def _by_point(
+    grid: Results, read: Callable[[EpochLog], Mapping[str, Mapping[str, float | None]]]
+) -> tuple[_Series, dict[str, str]]:
+    """Return the curves of each insertion point that has any value, and the titles of their lines by method."""
+    series: _Series = {}
+    titles: dict[str, str] = {}
+    for cell in sorted(grid.done, key=lambda cell: grid.methods.index(cell.method)):
+        curves: dict[str, dict[str, list[Any]]] = {}
+        for row in grid.history(cell):
+            for point, values in read(row).items():
+                curve = curves.setdefault(point, {"epoch": [], **{name: [] for name in values}})
+                for name, value in {"epoch": row.epoch, **values}.items():
+                    curve[name].append(value)
+        for point, curve in curves.items():
+            if not any(_known(values) for name, values in curve.items() if name != "epoch"):
+                continue
+            name, title = f"{cell.method}/{point}", grid.titles[cell.method]
+            titles[name] = title if point == "cached" else f"{title}, {shorten(point, 14)}"
+            series.setdefault(cell.split, {}).setdefault(name, {})[str(cell.seed)] = curve
+    return series, titles
 
 
 def _known(values: Iterable[float | None]) -> bool:
     return any(value is not None for value in values)
 
 
-def _localization(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return epochs, scores and chance at each insertion point that has been judged."""
-    curves: dict[str, dict[str, Any]] = {}
-    names = ("pointing", "iou", "pointing_chance", "iou_chance")
-    for row in rows:
-        for place, table in (row.get("localization") or {}).items():
-            curve = curves.setdefault(place, {"epoch": [], **{name: [] for name in names}})
-            curve["epoch"].append(row["epoch"])
-            for name in names:
-                curve[name].append(table["mean"][name])
-    return curves
-
-
-def _place_looks(titles: Mapping[str, str]) -> dict[str, Look]:
+def _point_looks(titles: Mapping[str, str]) -> dict[str, Look]:
     """Give the deeper insertion points of a method another line and a hollow marker."""
     by_method = looks(list(dict.fromkeys(name.split("/")[0] for name in titles)))
     found: dict[str, Look] = {}
@@ -160,12 +156,6 @@ def _place_looks(titles: Mapping[str, str]) -> dict[str, Look]:
         look = by_method[method]
         found[name] = look if depth == 0 else Look(look.colour, look.marker, (":", "-.")[depth % 2], "none")
     return found
-
-
-def _no_metrics(runs: Runs) -> str:
-    if not runs.done:
-        return "No cell is done. Run `ldstyle bench run` first."
-    return f"'{runs.folder}' holds no CELL/metrics.jsonl of its finished cells. Copy them from where the grid was run."
 
 
 def _draw(

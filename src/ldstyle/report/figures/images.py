@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,15 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.reading import DamagedFileError, reading
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.data.loading.decode import decode, decode_mask
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.deploy.classifier import Classifier, load
-from ldstyle.report.figures.runs import Runs, UnavailableError
-from ldstyle.report.recorded_data import read_recorded
-from ldstyle.report.sources import data_of
+from ldstyle.report.figures.style import UnavailableError, require_done
 from ldstyle.runs.attention_file import ATTENTION, load_attention
 from ldstyle.runs.folder import CONFIG
 from ldstyle.runs.model_file import DESCRIPTION, WEIGHTS
@@ -32,35 +30,29 @@ if TYPE_CHECKING:
 BATCH = 32
 
 
-def read_tables(runs: Runs, cell: CellResult | None = None) -> dict[str, SceneTable]:
-    """Read the tables of all domains of a grid from where its records say they are.
-
-    Args:
-        runs: The grid.
-        cell: Whose domains to read; by default all.
+def read_tables(results: Results, cell: CellResult | None = None) -> dict[str, SceneTable]:
+    """Read the tables of the domains of a cell, by default of all domains of the grid.
 
     Raises:
         UnavailableError: They are not there, or not as they were.
     """
-    runs.require_done()
-    one = cell or runs.done[0]
-    names = runs.domains if cell is None else (*cell.sources, cell.target)
+    require_done(results)
+    grid = results.main
+    names = [name for name in grid.domains if cell is None or name in (*cell.sources, cell.target)]
     try:
-        place = data_of(one)
-        if not Path(place["root"]).is_dir():
-            raise FileNotFoundError(f"There is no folder '{place['root']}'. Add --data DIR.")
-        tables = read_recorded(place, names, vocabulary=one.vocabulary)
+        return results.read_domains(cell or grid.done[0], names)
     except (OSError, ValueError) as error:
-        raise UnavailableError(f"The images the grid was run on are needed. {error}") from error
-    return {table.domain: table for table in tables}
+        raise UnavailableError(f"The images of the runs are needed. {error}") from error
 
 
-def held_back(tables: Mapping[str, SceneTable], *, seed: int) -> dict[str, SceneTable]:
-    """Return what no run of a seed was trained on: the validation and test parts of each domain."""
+def unseen(tables: Mapping[str, SceneTable], cell: CellResult) -> dict[str, SceneTable]:
+    """Return the images that a run was not trained on: the whole target, and validation and test parts of sources."""
+    trained = (cell.target,) if cell.oracle else cell.sources
     kept = {}
     for name, table in tables.items():
-        split = split_domain(table, seed=seed)
-        kept[name] = table.select(np.sort(np.concatenate([split.validation, split.test])))
+        split = split_domain(table, seed=cell.seed)
+        rows = np.sort(np.concatenate([split.validation, split.test]))
+        kept[name] = table.select(rows) if name in trained else table
     return kept
 
 
@@ -98,55 +90,42 @@ class TrainedCell:
     classifier: Classifier
     attention: StyledNet | None = None
 
-    @property
-    def attention_kind(self) -> str | None:
-        """``llam``, ``gradcam`` or ``uniform``; ``None`` for methods that have no attention."""
-        return attention_kind(self.cell)
+
+def has_model(results: Results, cell: CellResult) -> bool:
+    """Whether the files of a cell's model exist."""
+    return all(results.has(cell, name) for name in (WEIGHTS, DESCRIPTION))
 
 
-def attention_kind(cell: CellResult) -> str | None:
-    """Return where a cell's attention came from; ``None`` for methods without any."""
-    style = (cell.record.get("config") or {}).get("style") or {}
-    name = (style.get("attention") or {}).get("name")
-    return None if name is None else str(name)
-
-
-def has_model(runs: Runs, cell: CellResult) -> bool:
-    """Whether the files of a cell's model are there."""
-    return all(runs.has(cell, name) for name in (WEIGHTS, DESCRIPTION))
-
-
-def has_attention(runs: Runs, cell: CellResult) -> bool:
+def has_attention(results: Results, cell: CellResult) -> bool:
     """Whether a cell's learned attention was kept with its model."""
-    return has_model(runs, cell) and runs.has(cell, ATTENTION)
+    return has_model(results, cell) and results.has(cell, ATTENTION)
 
 
-def first_trained(runs: Runs, *preferences: Callable[[CellResult], bool]) -> CellResult | None:
+def first_trained(results: Results, *preferences: Callable[[CellResult], bool]) -> CellResult | None:
     """Return the first finished cell with a model that meets the first preference that any of them meets."""
-    cells = [cell for cell in runs.done if has_model(runs, cell)]
-    for preferred in preferences:
-        for cell in sorted(cells, key=lambda one: (list(runs.splits).index(one.split), one.seed)):
-            if preferred(cell):
-                return cell
-    return None
+    cells = [cell for cell in results.main.done if has_model(results, cell)]
+    # The cells are in order of split, then method; seeds come before methods here.
+    cells.sort(key=lambda cell: (results.splits.index(cell.split), cell.seed))
+    return next((cell for preferred in preferences for cell in cells if preferred(cell)), None)
 
 
-def load_cell(runs: Runs, cell: CellResult) -> TrainedCell:
+def load_cell(results: Results, cell: CellResult) -> TrainedCell:
     """Load a finished cell's model, and its learned attention where it was kept.
 
     Raises:
         UnavailableError: A file is damaged.
     """
-    folder = runs.folder / cell.cell
+    assert results.folder is not None
+    folder = results.folder / cell.cell
     try:
-        with reading(folder / WEIGHTS, within=runs.folder):
+        with reading(folder / WEIGHTS, within=results.folder):
             classifier = load(folder)
         attention = None
-        if runs.has(cell, ATTENTION):
+        if results.has(cell, ATTENTION):
             config = load_config(folder / CONFIG)
             attention = load_attention(folder, classifier.backbone, config, num_labels=len(classifier.vocabulary))
     except DamagedFileError as error:
-        runs.damaged.append(error)
+        results.damaged.append(error)
         raise UnavailableError(f"The model of {cell.cell} cannot be read: {error}") from error
     except (OSError, ValueError) as error:
         raise UnavailableError(f"The model of {cell.cell} cannot be read: {error}") from error

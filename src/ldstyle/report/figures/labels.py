@@ -1,4 +1,4 @@
-"""How well each label is recognised on the target, by method and split: dots, not bars with cut axes."""
+"""Average precision of each label on the target, by method and split."""
 
 from __future__ import annotations
 
@@ -10,73 +10,65 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ldstyle.benchmark.results.comparison import Entry
-from ldstyle.report.figures.runs import Runs, UnavailableError, split_title
+from ldstyle.benchmark.results.order import ORACLE
+from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import (
     FAINT,
     INK,
+    PART,
     Look,
+    Plate,
+    UnavailableError,
     arrange,
-    drawing,
     looks,
     method_legend,
     new_figure,
     panels,
+    require_done,
+    seeds_per_method,
     shorten,
+    split_title,
+    target_text,
 )
-from ldstyle.report.model import Absent, Picture
 
-SLUG, TITLE = "label-ap", "Average precision by label"
 MEAN = "mean (mAP)"
 _COLUMNS = 3
 _ROWS = 30
 """Most rows of labels in a figure; of more, those are shown on which the methods differ most."""
 
 
-def label_precision(runs: Runs) -> Picture | Absent:
+def label_precision(results: Results) -> Plate:
     """Draw the average precision of each label: a point per method, a line over its seeds."""
-    try:
-        runs.require_done()
-    except UnavailableError as why:
-        return Absent(SLUG, TITLE, str(why))
-    table = {split: _table(runs, split) for split in runs.splits}
-    labels = list(runs.main.labels(part=runs.part))
+    require_done(results)
+    grid = results.main
+    splits = grid.done_splits
+    # The oracle was trained on most of the whole target.
+    titles = {name: title for name, title in grid.done_titles.items() if name != ORACLE}
+    table = {split: _table(grid, split, list(titles)) for split in splits}
+    labels = list(grid.labels(part=PART))
     if not labels:
-        return Absent(SLUG, TITLE, f"No finished cell has scores on {runs.part_text}. Use the other part.")
-    shown = _most_telling(table, labels, most=max(6, _ROWS // -(-len(runs.splits) // _COLUMNS)))
+        raise UnavailableError(f"No finished cell has scores on {target_text(grid)}: the oracle has none.")
+    shown = _most_telling(table, labels, most=max(6, _ROWS // -(-len(splits) // _COLUMNS)))
     left_out = f" Of {len(labels)} labels the {len(shown)} on which methods differ most." if shown != labels else ""
     caption = (
-        f"Average precision of each label on {runs.part_text} (%): mean of {runs.seeds_text()}, and a line from the "
-        f"lowest to the highest.{left_out}"
+        f"Average precision of each label on {target_text(grid)} (%): mean of {seeds_per_method(grid)}, and a line "
+        f"from the lowest to the highest.{left_out}"
     )
-
-    def draw() -> Figure:
-        return _draw(table, [*shown, MEAN], runs)
-
-    data = {
-        "part": runs.part,
-        "splits": runs.splits,
-        "titles": runs.scored,
-        "shown": shown,
-        "values": {
-            split: {
-                method: {
-                    label: {str(seed): value for seed, value in entry.values.items()} for label, entry in row.items()
-                }
-                for method, row in rows.items()
-            }
-            for split, rows in table.items()
-        },
+    values = {
+        split: {
+            method: {label: {str(seed): ap for seed, ap in entry.values.items()} for label, entry in row.items()}
+            for method, row in rows.items()
+        }
+        for split, rows in table.items()
     }
-    return Picture(SLUG, TITLE, caption, drawing(draw), data)
+    data = {"part": PART, "splits": splits, "titles": titles, "shown": shown, "values": values}
+    return Plate(caption, lambda: _draw(table, [*shown, MEAN], titles, splits), data)
 
 
-def _table(runs: Runs, split: str) -> dict[str, dict[str, Entry]]:
-    """Return the average precision by method and label, and the mean over labels behind it."""
-    by_label = runs.main.label_table(split=split, part=runs.part)
-    return {
-        method: {**by_label[method], MEAN: runs.main.entry(method, split=split, part=runs.part)}
-        for method in runs.scored
-    }
+def _table(grid: Results, split: str, methods: Sequence[str]) -> dict[str, dict[str, Entry]]:
+    """Return the average precision by method and label, and the mean over labels last."""
+    by_label = grid.label_table(split=split, part=PART)
+    return {method: {**by_label[method], MEAN: grid.entry(method, split=split, part=PART)} for method in methods}
 
 
 def _most_telling(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], labels: list[str], *, most: int) -> list[str]:
@@ -94,8 +86,13 @@ def _most_telling(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], labels
     return [label for label in labels if label in kept]
 
 
-def _draw(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], rows: Sequence[str], runs: Runs) -> Figure:
-    methods, look = list(runs.scored), looks(list(runs.scored))
+def _draw(
+    table: Mapping[str, Mapping[str, Mapping[str, Entry]]],
+    rows: Sequence[str],
+    titles: Mapping[str, str],
+    splits: Mapping[str, str],
+) -> Figure:
+    methods, look = list(titles), looks(list(titles))
     across, down = arrange(len(table), _COLUMNS)
     # Methods stand below each other within a label's row where there is room for it.
     apart = 0.085 if len(rows) * len(methods) * down <= 130 else 0.0
@@ -105,13 +102,13 @@ def _draw(table: Mapping[str, Mapping[str, Mapping[str, Entry]]], rows: Sequence
     limits = _limits(table, rows)
     for number, (split, axes) in enumerate(zip(table, panels(figure, len(table), columns=_COLUMNS), strict=True)):
         one = axes[0]
-        one.set_title(split_title(split, shorten(runs.splits[split], 18)))
+        one.set_title(split_title(split, shorten(splits[split], 18)))
         for m, method in enumerate(methods):
             offset = (m - (len(methods) - 1) / 2) * apart / row_height
             _points(one, [table[split][method][row] for row in rows], look[method], offset)
         _rows(one, rows, named=number % across == 0)
         one.set(xlim=limits, xlabel="average precision (%)")
-    method_legend(figure, runs.scored, look, lines=False)
+    method_legend(figure, titles, look, lines=False)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Maps of several attention sources over images, with the outlines of the labels' regions."""
+"""Maps of several attention sources over images with outlines of the labels' regions, and contact sheets of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,8 +17,12 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ldstyle.data.domains.samples import save_figure
 from ldstyle.data.domains.scene_table import SceneTable
+from ldstyle.data.loading.decode import decode, decode_mask
 from ldstyle.deploy.explain import blend
+from ldstyle.evaluation.attention.judge import Judgement
+from ldstyle.evaluation.attention.sources import AttentionSource, Part
 from ldstyle.evaluation.localization import locate
 from ldstyle.functional import resize_maps
 from ldstyle.report.figures.style import INK, QUIET, SKY, shorten
@@ -27,6 +32,13 @@ PIXELS = 176
 
 AREA = 0.12
 """Fraction of the image that a region should have to be seen well."""
+
+PER_LABEL = 2
+"""Images of each label on a contact sheet."""
+
+_TITLES = {"llam": "LLAM", "cam": "CAM"}
+_DPI = 200
+_BATCH = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +150,7 @@ def _numbers(shown: Sequence[Shown]) -> list[tuple[str, int]]:
 
 
 def _header(column: str, side: float) -> str:
-    """Break a column's name into its source and what of it is shown."""
+    """Break a column's name into its source and the rest."""
     return "\n".join(shorten(line, max(8, int(side * 17))) for line in re.split("[,:] ", column, maxsplit=1))
 
 
@@ -176,3 +188,69 @@ def _corner(one: Shown, column: str | None) -> str:
         return "no map"
     iou = one.iou[column]
     return "" if iou is None else f"IoU {100 * iou:.0f} %"
+
+
+def write_sheets(folder: Path, judgement: Judgement) -> list[Path]:
+    """Write ``DOMAIN.png`` for each domain, of the images furthest from training: held-out ones of a source."""
+    last = {part.domain: part for part in judgement.parts}
+    paths = []
+    for domain, part in last.items():
+        paths.append(folder / f"{domain}.png")
+        save_figure(attention_sheet(part, judgement.sources), paths[-1])
+    return paths
+
+
+def attention_sheet(part: Part, sources: Sequence[AttentionSource]) -> Figure:
+    """Draw images of each label with the maps of all sources but the uniform one."""
+    shown = [one for label, numbers in pick(part).items() for one in _show(part, label, numbers, sources)]
+    return draw_overlays(shown, dpi=_DPI)
+
+
+def pick(part: Part, *, per_label: int = PER_LABEL) -> dict[int, list[int]]:
+    """Choose images of each label by the size of its region alone, nearest to :data:`AREA`; each once if possible.
+
+    Returns:
+        By label that any image has, numbers of images of the part.
+    """
+    areas = np.concatenate([_areas(batch.masks, batch.present) for batch in part.batches(_BATCH)])
+    distance = np.abs(np.log(np.maximum(areas, 1e-4) / AREA))
+    used: set[int] = set()
+    chosen: dict[int, list[int]] = {}
+    for label in np.argsort((areas > 0).sum(axis=0), kind="stable").tolist():  # rare labels choose first
+        ranked = [int(n) for n in np.argsort(distance[:, label], kind="stable") if areas[n, label] > 0]
+        chosen[label] = sorted(ranked, key=lambda n: n in used)[:per_label]
+        used.update(chosen[label])
+    return {label: chosen[label] for label in sorted(chosen) if chosen[label]}
+
+
+def _areas(masks: Tensor | None, present: Tensor) -> NDArray[np.float64]:
+    assert masks is not None
+    areas: NDArray[np.float64] = (masks.double().mean(dim=(2, 3)) * present).numpy()
+    return areas
+
+
+def _show(part: Part, label: int, numbers: Sequence[int], sources: Sequence[AttentionSource]) -> list[Shown]:
+    batch = part.batch(np.array(numbers))
+    maps: dict[str, Tensor] = {}
+    for source in sources:
+        maps |= source.maps(part, batch)
+    table = part.table
+    assert table.masks is not None
+    shown = []
+    for n, row in enumerate(part.rows[list(numbers)].tolist()):
+        region = table.regions(decode_mask(table.root / str(table.masks[row]), PIXELS))[label]
+        own = {title(name): found[n, label] for name, found in maps.items() if name != "uniform"}
+        shown.append(show(table, row, label, decode(table.path(row), PIXELS), region, own))
+    return shown
+
+
+def title(source: str) -> str:
+    """Return a source's name for a table or a picture."""
+    name, _, point = source.partition("/")
+    name, _, threshold = name.partition(">")
+    name = _TITLES.get(name, name)
+    if threshold:
+        return f"{name}, > {threshold} of max"
+    if name == "masks":
+        return f"{name}, stride {point}"
+    return f"{name}, {point}" if point else name

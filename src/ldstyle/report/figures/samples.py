@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.samples import class_samples, pick_samples
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.report.figures.images import read_tables
-from ldstyle.report.figures.runs import Runs, UnavailableError
-from ldstyle.report.figures.style import drawing
-from ldstyle.report.model import Absent, Picture
+from ldstyle.report.figures.style import Plate
 
-SLUG, TITLE = "class-samples", "Class samples"
 _LABELS = 12
 """Most labels that are shown; of more, the most frequent ones."""
 
@@ -22,23 +19,18 @@ _COLUMNS = 9
 _PIXELS = 128
 
 
-def class_samples_figure(runs: Runs) -> Picture | Absent:
+def class_samples_figure(results: Results) -> Plate:
     """Draw samples of each label, a row per label and a block of columns per domain."""
-    try:
-        tables = _most_frequent(list(read_tables(runs).values()))
-    except UnavailableError as why:
-        return Absent(SLUG, TITLE, str(why))
+    tables = _most_frequent(list(read_tables(results).values()))
     per_cell = max(1, min(3, _COLUMNS // len(tables)))
-    known = len(runs.done[0].vocabulary)
+    known = len(results.main.done[0].vocabulary)
     shown = tables[0].vocabulary
     caption = (
-        f"Images of each label in each domain, up to {per_cell} per label, chosen by chance among those that have it "
+        f"Images of each label in each domain, up to {per_cell} per label, drawn at random from all "
+        f"{', '.join(f'{len(table):,} images of {table.domain}' for table in tables)} that have it "
         "(where a domain sorts its images into folders, from those in which the label is most frequent). An image may "
         f"have other labels too.{f' The {len(shown)} most frequent of {known} labels.' if len(shown) < known else ''}"
     )
-
-    def draw() -> Figure:
-        return class_samples(tables, per_cell=per_cell, size=_PIXELS)
 
     data = {
         table.domain: {
@@ -50,7 +42,7 @@ def class_samples_figure(runs: Runs) -> Picture | Absent:
         }
         for table in tables
     }
-    return Picture(SLUG, TITLE, caption, drawing(draw), data, photographic=True)
+    return Plate(caption, lambda: class_samples(tables, per_cell=per_cell, size=_PIXELS), data, photographic=True)
 
 
 def _most_frequent(tables: list[SceneTable]) -> list[SceneTable]:

@@ -1,4 +1,4 @@
-"""The look all figures share: a colour, marker and line per method, sizes for print, and files that never differ."""
+"""The common look of all figures: a colour, marker and line per method, sizes for print, reproducible files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from ldstyle.benchmark.results.order import ORACLE
+from ldstyle.benchmark.results.view import Results
 from ldstyle.files import replace_file, replace_text
 from ldstyle.report.model import Picture
+from ldstyle.report.tables.entries import part_text
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
@@ -37,6 +40,9 @@ WIDTH = 7.1
 SMALL_WIDTH = 3.5
 """Width in inches of a figure for a small screen, where panels stand one below the other."""
 
+PART = "all"
+"""Part of the target that figures show: all of it, as the tables that come first."""
+
 PAPER = "#ffffff"
 DARK: Mapping[str, str] = {
     PAPER: "#1d2025",
@@ -47,7 +53,7 @@ DARK: Mapping[str, str] = {
     FAINT: "#3b414a",
     BLUE.lower(): "#4ba6e3",
 }
-"""What becomes of colours on a dark page; the others are seen on both."""
+"""Replacements of colours on a dark page; the others are visible on both."""
 
 _SMALL: ContextVar[bool] = ContextVar("small", default=False)
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -85,6 +91,56 @@ SETTINGS = {
     "svg.hashsalt": "ldstyle",  # else names inside the file are drawn at random
     "svg.fonttype": "path",
 }
+
+
+class UnavailableError(Exception):
+    """Something that a figure needs is missing; the text names it and the way to get it.
+
+    Attributes:
+        optional: Nobody asked for it, so a page does not mention it.
+    """
+
+    def __init__(self, reason: str, *, optional: bool = False) -> None:
+        super().__init__(reason)
+        self.optional = optional
+
+
+@dataclass(frozen=True)
+class Plate:
+    """The content of a figure; see :class:`~ldstyle.report.model.Picture` for its attributes."""
+
+    caption: str
+    draw: Callable[[], Figure]
+    data: Mapping[str, Any]
+    photographic: bool = False
+
+
+def require_done(results: Results) -> None:
+    """Raise :class:`UnavailableError` for a grid without a finished cell."""
+    if not results.main.done:
+        raise UnavailableError(
+            f"No cell is done. Run `{results.command()}` and watch it by `{results.command('status')}`."
+        )
+
+
+def target_text(grid: Results) -> str:
+    """Return the images that scores are of, with their number."""
+    return part_text(grid.without(ORACLE), PART)
+
+
+def split_title(split: str, target: str) -> str:
+    """Name a split by its target."""
+    return f"{' '.join(split.split())}: target {target}"
+
+
+def seeds_per_method(grid: Results) -> str:
+    """Return how many seeds the methods have, e.g. ``2 to 3 seeds``."""
+    counts = sorted({sum(cell.method == m and cell.split == s for cell in grid.done)
+                     for m in grid.done_titles for s in grid.done_splits} - {0})  # fmt: skip
+    if not counts:
+        return "no seeds"
+    text = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{text} seed{'s' if counts[-1] > 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -182,16 +238,6 @@ def printed() -> Iterator[None]:
         # Names may be of any script; letters that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield
-
-
-def drawing(draw: Callable[[], Figure]) -> Callable[[], Figure]:
-    """Let a figure be drawn by the settings of this module."""
-
-    def drawn() -> Figure:
-        with printed():
-            return draw()
-
-    return drawn
 
 
 def new_figure(height: float, *, width: float = WIDTH) -> Figure:

@@ -1,10 +1,10 @@
-"""Target images with true and predicted labels and where the model sees each, for the page's image browser."""
+"""Target images with true and predicted labels and class activation maps, for the page's image browser."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -16,42 +16,40 @@ from matplotlib import colormaps
 from numpy.typing import NDArray
 from PIL import Image
 
+from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.comparison import best
+from ldstyle.benchmark.results.order import BASELINE, ORACLE
 from ldstyle.benchmark.results.reading import DamagedFileError, read_predictions, reading
-from ldstyle.benchmark.results.records import RECORDS, CellResult
+from ldstyle.benchmark.results.records import RECORDS
+from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.data.loading.decode import decode
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer, heatmaps
-from ldstyle.report.advice import with_commands
 from ldstyle.report.model import Absent
-from ldstyle.report.order import BASELINE, ORACLE
-from ldstyle.report.recorded_data import read_recorded
-from ldstyle.report.sources import data_of
-from ldstyle.report.tables.cells import CellSet
 from ldstyle.runs.model_file import WEIGHTS
 from ldstyle.seeding import derive_seed
 
 SLUG, TITLE = "images", "Images"
 IMAGES = 60
 AT_RANDOM = 12
-"""Images per target that are drawn instead of picked for their errors, lest one take the failures for the rule."""
+"""Images per target that are drawn at random and not picked for their errors, so that failures do not seem the rule."""
 
 THUMBNAIL = 128
 HIT, MISSED, FALSE_ALARM, ABSENT, UNKNOWN = "hmfau"
-"""Verdicts on a label: rightly found, overlooked, wrongly found, rightly not found, truth not known."""
+"""Verdicts on a label: true positive, false negative, false positive, true negative, unknown truth."""
 
 OPACITY = 0.7
 """Of the greatest heat; the image stays visible below."""
 
 _JPEG_QUALITY = 80
-_LEVELS = 16  # of heat; a palette of 16 takes half a byte per place, and smooth enlarging hides the steps
+_LEVELS = 16  # of heat; a palette of 16 takes half a byte per location, and smooth enlarging hides the steps
 _BATCH = 16
 
 
 @dataclass(frozen=True)
 class View:
-    """What one model says about the images of a target.
+    """The predictions of one model for the images of a target.
 
     Attributes:
         cell: Name of the cell.
@@ -61,7 +59,7 @@ class View:
         thresholds: Decision threshold of each of the L labels.
         probabilities: By image and label, (N, L).
         verdicts: For each image a word of L letters, see ``HIT`` and the others.
-        errors: For each image the number of wrong labels, plus a share below one for how wrong they are.
+        errors: For each image the number of wrong labels, plus a fraction for how wrong they are.
         heat: By image and label a tiny PNG in base64, or ``None`` without the model's weights.
     """
 
@@ -78,7 +76,7 @@ class View:
 
 @dataclass(frozen=True)
 class Target:
-    """Images of a target and what models say about them.
+    """Images of a target and the predictions of some models.
 
     Attributes:
         group: The results the models are from, where there are several.
@@ -105,11 +103,11 @@ class Target:
 
 @dataclass(frozen=True)
 class BrowserData:
-    """All that the image browser shows.
+    """The data of the image browser.
 
     Attributes:
         targets: The targets.
-        notes: What could not be had, and why.
+        notes: Missing data, and why they are missing.
     """
 
     targets: tuple[Target, ...]
@@ -120,47 +118,31 @@ class BrowserData:
         return asdict(self)
 
 
-def build_browser(
-    folder: Path,
-    results: Sequence[CellResult],
-    *,
-    group: str = "",
-    images: int = IMAGES,
-    damaged: list[DamagedFileError] | None = None,
-) -> BrowserData | Absent:
-    """Gather images, predictions and heatmaps of plain training and the best method, on every target.
+def build_browser(results: Results, *, group: str = "", images: int = IMAGES) -> BrowserData | Absent:
+    """Collect images, predictions and heatmaps of plain training and the best method, on every target.
 
-    Of each, the first seed that is done is shown. Most images are those that these models get most wrong, some are
-    drawn at random.
+    Of each, the first finished seed is shown. Most images are those with the largest errors of these models, some are
+    drawn at random. Files that cannot be read are added to ``results.damaged``.
 
     Args:
-        folder: A results folder, with the folders of its cells.
-        results: Cells of one grid, as read from it.
-        group: What to call these results, where a page shows several.
+        results: The grid, with its results folder.
+        group: Name of the grid, where a page shows several.
         images: Images per target.
-        damaged: Files that could not be read are added to it.
 
     Returns:
         The data, or why there are none.
     """
     chosen = choose_cells(results)
-    if not chosen:
-        return with_commands(
-            Absent(SLUG, TITLE, "No run is finished yet. `ldstyle bench run` resumes those that are missing."),
-            folder,
-            results,
-        )
-    notes: list[str] = []
-    bad: list[DamagedFileError] = [] if damaged is None else damaged
-    targets = [_target(folder, cells, group=group, images=images, notes=notes, damaged=bad) for cells in chosen]
-    found = tuple(target for target in targets if target is not None)
-    if not found:
-        return Absent(SLUG, TITLE, " ".join(dict.fromkeys(notes)))
-    return BrowserData(found, tuple(dict.fromkeys(notes)))
+    if not chosen or results.folder is None:
+        return Absent(SLUG, TITLE, f"No run is finished yet. `{results.command()}` runs those that are missing.")
+    collector = _Collector(results, results.folder)
+    found = tuple(target for cells in chosen if (target := collector.target(cells, group=group, images=images)))
+    notes = tuple(dict.fromkeys(collector.notes))
+    return BrowserData(found, notes) if found else Absent(SLUG, TITLE, " ".join(notes))
 
 
 def join_browsers(browsers: Iterable[BrowserData | Absent]) -> BrowserData | Absent:
-    """Put the browsers of several grids into one; absent ones become notes where another is there."""
+    """Join the browsers of several grids; absent ones become notes where another exists."""
     listed = list(browsers)
     found = [one for one in listed if isinstance(one, BrowserData)]
     reasons = tuple(dict.fromkeys(one.reason for one in listed if isinstance(one, Absent)))
@@ -170,19 +152,17 @@ def join_browsers(browsers: Iterable[BrowserData | Absent]) -> BrowserData | Abs
     return BrowserData(targets, tuple(dict.fromkeys([*(note for one in found for note in one.notes), *reasons])))
 
 
-def choose_cells(results: Sequence[CellResult]) -> list[list[CellResult]]:
-    """Choose by split the cells to look at: plain training and the best other method, each at its first seed done."""
-    grid = CellSet(results).without(ORACLE)
-    others = {method: grid.results.entry(method, part="all") for method in grid.methods if method != BASELINE}
+def choose_cells(results: Results) -> list[list[CellResult]]:
+    """Choose the cells of each split: plain training and the best other method, each at its first finished seed."""
+    grid = results.main.without(ORACLE)
+    others = {method: grid.entry(method, part="all") for method in grid.methods if method != BASELINE}
     # Without a complete entry nothing is best yet; any method will do then.
     methods = list(dict.fromkeys([*([BASELINE] if BASELINE in grid.methods else []), *best(others), *others]))[:2]
     chosen = []
     for split in grid.splits:
-        done = [cell for cell in grid.cells if cell.split == split and cell.status == "done"]
-        firsts = [min((c for c in done if c.method == m), key=lambda c: c.seed, default=None) for m in methods]
-        if any(firsts):
-            # A row of the benchmark goes by its own title, also where an ablation was run under its name.
-            chosen.append([replace(cell, title=grid.titles[cell.method]) for cell in firsts if cell is not None])
+        done = [[cell for cell in grid.of(method, split) if cell.status == "done"] for method in methods]
+        if any(done):
+            chosen.append([cells[0] for cells in done if cells])
     return chosen
 
 
@@ -197,8 +177,8 @@ def judge(
         thresholds: A label is found where its score reaches this, (L,).
 
     Returns:
-        A word of L verdicts per image, and its error, (N,): the number of wrong labels plus a share below one, by how
-        far the wrong scores are from their thresholds.
+        A word of L verdicts per image, and its error, (N,): the number of wrong labels plus a fraction that
+        grows with the distance of the wrong scores from their thresholds.
     """
     found = scores >= thresholds
     table = np.where(labels == 1, np.where(found, HIT, MISSED), np.where(found, FALSE_ALARM, ABSENT))
@@ -238,92 +218,120 @@ class _Predictions:
     scores: NDArray[np.float64]
     labels: NDArray[np.int8]
     keys: tuple[str, ...]
-
-    @property
-    def thresholds(self) -> NDArray[np.float64]:
-        return np.array([self.cell.record["thresholds"][name] for name in self.cell.vocabulary])
+    thresholds: NDArray[np.float64]
 
 
-def _target(
-    folder: Path,
-    cells: Sequence[CellResult],
-    *,
-    group: str,
-    images: int,
-    notes: list[str],
-    damaged: list[DamagedFileError],
-) -> Target | None:
-    found = [_read_predictions(folder, cell, notes, damaged) for cell in cells]
-    predictions = [one for one in found if one is not None]
-    # Models of one grid see the same images in the same order; one that does not cannot be shown beside the others.
-    predictions = [one for one in predictions if one.keys == predictions[0].keys]
-    if not predictions:
-        return None
-    cell, keys = predictions[0].cell, predictions[0].keys
-    table = _read_table(cell, notes)
-    if table is None:
-        return None
-    judged = [judge(one.scores, one.labels, one.thresholds) for one in predictions]
-    rows, drawn = pick_images(
-        [errors for _, errors in judged],
-        count=images,
-        at_random=min(AT_RANDOM, images // 4),
-        seed=derive_seed("browser", cell.target),
-    )
-    paths = {row: table.root / keys[row] for row in rows if keys[row] in set(table.keys)}
-    thumbnails = {row: text for row, path in paths.items() if (text := _thumbnail(path)) is not None}
-    if len(thumbnails) < len(rows):
-        notes.append(f"{len(rows) - len(thumbnails)} images of '{cell.target}' are not in '{table.root}' or damaged.")
-    if not thumbnails:
-        return None
-    shown = list(thumbnails)
-    views = [
-        _view(folder, one, verdicts, errors, shown, [paths[row] for row in shown], notes)
-        for one, (verdicts, errors) in zip(predictions, judged, strict=True)
-    ]
-    return Target(
-        group,
-        cell.split,
-        cell.target,
-        cell.vocabulary,
-        len(keys),
-        tuple(keys[row] for row in shown),
-        tuple(thumbnails.values()),
-        tuple(row in drawn for row in shown),
-        tuple(views),
-    )
+class _Collector:
+    """Reads predictions, images and models of a grid, and keeps a note of each that is missing."""
 
+    def __init__(self, results: Results, folder: Path) -> None:
+        self.results, self.folder = results, folder
+        self.notes: list[str] = []
 
-def _read_predictions(
-    folder: Path, cell: CellResult, notes: list[str], damaged: list[DamagedFileError]
-) -> _Predictions | None:
-    try:
-        found = read_predictions(folder, cell.cell, cell.target)
-        with reading(folder / RECORDS, within=folder):
-            predictions = _Predictions(cell, found.scores.astype(np.float64), found.labels, found.keys)
-            if predictions.thresholds.shape != found.scores.shape[1:]:
-                raise ValueError(f"{cell.cell} must have a threshold for each of {found.scores.shape[1]} labels")
-    except DamagedFileError as error:
-        if error.reason != "is missing":
-            notes.append(f"{error}. Copy it again, or run the cell again.")
-            damaged.append(error)
+    def target(self, cells: Sequence[CellResult], *, group: str, images: int) -> Target | None:
+        predictions = [found for cell in cells if (found := self._predictions(cell)) is not None]
+        # Models of one grid see the same images in the same order; others cannot be shown next to each other.
+        predictions = [one for one in predictions if one.keys == predictions[0].keys]
+        if not predictions:
             return None
-        notes.append(
-            f"'{folder}' has no predictions of {cell.title}, which grids keep beside their models; make the report "
-            "from the folder that `ldstyle bench run` wrote."
+        cell, keys = predictions[0].cell, predictions[0].keys
+        table = self._table(cell)
+        if table is None:
+            return None
+        judged = [judge(one.scores, one.labels, one.thresholds) for one in predictions]
+        rows, drawn = pick_images(
+            [errors for _, errors in judged],
+            count=images,
+            at_random=min(AT_RANDOM, images // 4),
+            seed=derive_seed("browser", cell.target),
         )
-        return None
-    return predictions
+        known = set(table.keys)
+        paths = {row: table.root / keys[row] for row in rows if keys[row] in known}
+        thumbnails = {row: text for row, path in paths.items() if (text := _thumbnail(path)) is not None}
+        if len(thumbnails) < len(rows):
+            missing = len(rows) - len(thumbnails)
+            self.notes.append(f"{missing} images of '{cell.target}' are not in '{table.root}' or damaged.")
+        if not thumbnails:
+            return None
+        shown = list(thumbnails)
+        views = [
+            self._view(one, verdicts, errors, shown, [paths[row] for row in shown])
+            for one, (verdicts, errors) in zip(predictions, judged, strict=True)
+        ]
+        return Target(
+            group,
+            cell.split,
+            cell.target,
+            cell.vocabulary,
+            len(keys),
+            tuple(keys[row] for row in shown),
+            tuple(thumbnails.values()),
+            tuple(row in drawn for row in shown),
+            tuple(views),
+        )
 
+    def _predictions(self, cell: CellResult) -> _Predictions | None:
+        try:
+            found = read_predictions(self.folder, cell.cell, cell.target)
+            with reading(self.folder / RECORDS, within=self.folder):
+                thresholds = np.array(cell.thresholds)
+                if thresholds.shape != found.scores.shape[1:]:
+                    raise ValueError(f"{cell.cell} must have a threshold for each of {found.scores.shape[1]} labels")
+        except DamagedFileError as error:
+            if error.reason != "is missing":
+                self.notes.append(f"{error}. Copy it again, or run the cell again.")
+                self.results.damaged.append(error)
+            else:
+                self.notes.append(
+                    f"'{self.folder}' has no predictions of {self.results.titles[cell.method]}, which grids keep with "
+                    "their models; make the report from the folder in which the grid was run."
+                )
+            return None
+        return _Predictions(cell, found.scores.astype(np.float64), found.labels, found.keys, thresholds)
 
-def _read_table(cell: CellResult, notes: list[str]) -> SceneTable | None:
-    try:
-        place = data_of(cell)
-        (table,) = read_recorded(place, [cell.target], vocabulary=cell.vocabulary, require_images=False)
-    except (OSError, ValueError) as error:
-        notes.append(f"The images of '{cell.target}' are not at hand: {error}")
-        return None
-    return table
+    def _table(self, cell: CellResult) -> SceneTable | None:
+        try:
+            return self.results.read_domains(cell, [cell.target], require_images=False)[cell.target]
+        except (OSError, ValueError) as error:
+            self.notes.append(f"The images of '{cell.target}' are not available: {error}")
+            return None
+
+    def _view(
+        self,
+        predictions: _Predictions,
+        verdicts: Sequence[str],
+        errors: NDArray[np.float64],
+        rows: Sequence[int],
+        paths: Sequence[Path],
+    ) -> View:
+        cell = predictions.cell
+        return View(
+            cell.cell,
+            cell.method,
+            self.results.titles[cell.method],
+            cell.seed,
+            tuple(round(float(one), 4) for one in predictions.thresholds),
+            tuple(tuple(round(float(score), 4) for score in predictions.scores[row]) for row in rows),
+            tuple(verdicts[row] for row in rows),
+            tuple(round(float(errors[row]), 4) for row in rows),
+            self._heat(cell, paths),
+        )
+
+    def _heat(self, cell: CellResult, paths: Sequence[Path]) -> tuple[tuple[str, ...], ...] | None:
+        try:
+            with reading(self.folder / cell.cell / WEIGHTS, within=self.folder):
+                explain = Explainer(load(self.folder / cell.cell))
+        except (OSError, ValueError) as error:
+            title = self.results.titles[cell.method]
+            self.notes.append(f"There are no heatmaps of {title} on '{cell.target}': {error}")
+            return None
+        found: list[tuple[str, ...]] = []
+        for start in range(0, len(paths), _BATCH):
+            pixels = [decode(path, explain.classifier.size) for path in paths[start : start + _BATCH]]
+            for maps in explain(torch.from_numpy(np.stack(pixels))).maps.float():
+                scaled = heatmaps(maps, size=(maps.shape[1], maps.shape[2])).numpy()
+                found.append(tuple(_heat_png(one) for one in scaled))
+        return tuple(found)
 
 
 def _thumbnail(path: Path) -> str | None:
@@ -335,47 +343,6 @@ def _thumbnail(path: Path) -> str | None:
     content = BytesIO()
     Image.fromarray(pixels.transpose(1, 2, 0)).save(content, "JPEG", quality=_JPEG_QUALITY, optimize=True)
     return b64encode(content.getvalue()).decode()
-
-
-def _view(
-    folder: Path,
-    predictions: _Predictions,
-    verdicts: Sequence[str],
-    errors: NDArray[np.float64],
-    rows: Sequence[int],
-    paths: Sequence[Path],
-    notes: list[str],
-) -> View:
-    cell = predictions.cell
-    return View(
-        cell.cell,
-        cell.method,
-        cell.title,
-        cell.seed,
-        tuple(round(float(one), 4) for one in predictions.thresholds),
-        tuple(tuple(round(float(score), 4) for score in predictions.scores[row]) for row in rows),
-        tuple(verdicts[row] for row in rows),
-        tuple(round(float(errors[row]), 4) for row in rows),
-        _heat(folder, cell, paths, notes),
-    )
-
-
-def _heat(
-    folder: Path, cell: CellResult, paths: Sequence[Path], notes: list[str]
-) -> tuple[tuple[str, ...], ...] | None:
-    try:
-        with reading(folder / cell.cell / WEIGHTS, within=folder):
-            explain = Explainer(load(folder / cell.cell))
-    except (OSError, ValueError) as error:
-        notes.append(f"There are no heatmaps of {cell.title} on '{cell.target}': {error}")
-        return None
-    found: list[tuple[str, ...]] = []
-    for start in range(0, len(paths), _BATCH):
-        pixels = [decode(path, explain.classifier.size) for path in paths[start : start + _BATCH]]
-        for maps in explain(torch.from_numpy(np.stack(pixels))).maps.float():
-            scaled = heatmaps(maps, size=(maps.shape[1], maps.shape[2])).numpy()
-            found.append(tuple(_heat_png(one) for one in scaled))
-    return tuple(found)
 
 
 def _heat_png(heat: NDArray[np.float32]) -> str:

@@ -1,30 +1,58 @@
-"""One page with everything: a file that needs no server, no network and nothing beside it."""
+"""One page with everything: a file that needs no server, no network and no other file.
+
+The templates are in ``templates/``, with the style sheet and the script that are inlined. Names of labels, domains and
+methods come from users' files, so everything is escaped except the output of the filters below.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from importlib.metadata import version
-from string import Template
-from typing import TypeAlias
+from io import BytesIO
+from typing import Any, NamedTuple
 
-from ldstyle.benchmark.results.records import CellResult
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from PIL import Image
+
+from ldstyle.benchmark.results.cell import CellResult
+from ldstyle.benchmark.results.order import is_main
+from ldstyle.benchmark.results.status import duration
+from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import DARK
 from ldstyle.report.html.browser import SLUG as IMAGES
-from ldstyle.report.html.browser import TITLE as IMAGES_TITLE
 from ldstyle.report.html.browser import BrowserData
-from ldstyle.report.html.images import browser_data, render_browser
-from ldstyle.report.html.items import Drawn, Formats, Names, render_absent, render_picture, render_table
-from ldstyle.report.html.markup import Markup, element, join, script_json, with_code
-from ldstyle.report.html.runs import render_runs
-from ldstyle.report.html.summary import Summary, summarize
-from ldstyle.report.model import Absent, Picture, Section, Table
+from ldstyle.report.html.summary import summarize
+from ldstyle.report.model import Absent, Number, Picture, Section, Table, Value, Word
+from ldstyle.report.tables.formats import FORMATS
 
-_Part: TypeAlias = tuple[str, str, Markup, list[tuple[str, str]]]
-"""Identifier, heading and content of a part of the page, and the identifiers and titles of its items."""
+_FORMATS = {"csv": ("CSV", "text/csv"), "md": ("Markdown", "text/markdown"), "tex": ("LaTeX", "application/x-tex")}
+_PREVIEW = 1500
+_QUALITY = 88  # of photographs; letters on them stay sharp
+
+
+class Drawn(NamedTuple):
+    """The files of a picture.
+
+    Attributes:
+        png: On white.
+        svg: On white.
+        small: SVG for small screens; the other one where it is empty.
+        dark: PNG for dark pages, of photographic pictures only.
+    """
+
+    png: bytes
+    svg: str
+    small: str = ""
+    dark: bytes = b""
 
 
 def render_page(
@@ -32,68 +60,160 @@ def render_page(
     *,
     title: str,
     subtitle: str = "",
-    runs: Mapping[str, Sequence[CellResult]],
+    grids: Sequence[Results],
     browser: BrowserData | Absent,
     command: Callable[[str], str],
     pictures: Mapping[str, Drawn],
-    formats: Formats | None = None,
     damaged: Sequence[str] = (),
 ) -> str:
     """Render a report as one HTML file; the same input gives the same bytes.
 
     Args:
-        sections: What the report is made of, in order; slugs are unique among all of them.
+        sections: Sections of the report, in order; slugs are unique among all of them.
         title: Heading.
-        subtitle: A line below it, e.g. where the results are from.
-        runs: All cells by the name of their grid. The cells of one grid have one preset, and none occurs twice.
-        browser: Data of the image browser, whose ``group`` is a name in ``runs``; or why there are none.
+        subtitle: A line below it, e.g. the results folders.
+        grids: The grids, each with a name where there are several.
+        browser: Data of the image browser, whose ``group`` is the name of a grid; or the reason why there are none.
         command: Returns the command that makes the item of a slug again.
         pictures: PNG and SVG of each picture of the sections, by slug.
-        formats: How to write tables for download, by file ending: ``csv``, ``md``, ``tex``.
-        damaged: What was left out because it could not be read.
+        damaged: Files that were left out because they could not be read.
 
     Raises:
         ValueError: A slug occurs twice, or a picture was not drawn.
     """
     _check(sections, pictures)
-    names = Names.of(runs)
-    parts = [
-        ("summary", "Summary", _summary(sections, runs, browser, damaged), []),
-        *(_section(n, section, names, command, pictures, formats or {}) for n, section in enumerate(sections, start=1)),
-        (IMAGES, IMAGES_TITLE, render_browser(browser), []),
-        ("runs", "Runs", render_runs(runs), []),
-    ]
+    items = [item for section in sections for item in section.items]
+    absent = [(_anchor(item.slug), item) for item in items if isinstance(item, Absent)]
+    absent += [(IMAGES, browser)] if isinstance(browser, Absent) else []
+    summaries = [(grid.name, found) for grid in grids if (found := summarize(grid)) is not None]
     style, script = _asset("page.css"), _asset("page.js")
-    return Template(_asset("page.html")).substitute(
+    return _environment().get_template("page.html.j2").render(
+        title=title,
+        subtitle=subtitle,
         policy=_policy(style, script),
-        title=join(title),
-        subtitle=join(subtitle),
         style=style,
         script=script,
-        contents=_contents(parts),
-        body=join(*(element("section", element("h2", heading), body, id=id_) for id_, heading, body, _ in parts)),
-        footer=join(f"Made by ldstyle {version('ldstyle')} from {sum(map(len, runs.values()))} runs."),
-        data=script_json({"browser": browser_data(browser, several=len(runs) > 1), "dark": DARK}),
-    )
+        sections=sections,
+        summaries=[(name if len(summaries) > 1 else "", summary) for name, summary in summaries],
+        damaged=damaged,
+        absent=absent,
+        command=command,
+        pictures=pictures,
+        browser=browser,
+        runs=[_Run(grid.name, cell, grid.titles[cell.method], len(grids) > 1) for grid in grids for cell in grid.cells],
+        filters=_filters(grids),
+        version=version("ldstyle"),
+        data=_script_json({"browser": _browser_data(browser, several=len(grids) > 1), "dark": DARK}),
+    )  # fmt: skip
 
 
-def _asset(name: str) -> str:
-    return (resources.files("ldstyle.report") / "assets" / name).read_text(encoding="utf-8")
+@dataclass(frozen=True)
+class _Run:
+    """A row of the table of all runs."""
+
+    grid: str
+    cell: CellResult
+    title: str
+    several: bool
+
+    @property
+    def key(self) -> str:
+        return _run_key(self.grid, self.cell.cell, several=self.several)
+
+    @property
+    def names(self) -> list[Value]:
+        return [Word(self.title), Word(self.cell.split), Word(self.cell.target)]
+
+    @property
+    def seed(self) -> Value:
+        return Number(number=self.cell.seed, digits=0)
+
+    @property
+    def status(self) -> Value:
+        return Word(self.cell.status)
+
+    @property
+    def numbers(self) -> list[Value]:
+        cell = self.cell
+        scores = (cell.score("map", "all"), cell.score("map", "test"), cell.validation_map)
+        spent = Value() if cell.wall_seconds is None else Word(duration(cell.wall_seconds), number=cell.wall_seconds)
+        percent = [Number(number=None if score is None else 100 * score, digits=1) for score in scores]
+        return [*percent, Number(number=cell.epochs, digits=0), spent]
+
+
+def _run_key(grid: str, cell: str, *, several: bool) -> str:
+    """Return the name of a run on a page: grids may have cells of one name."""
+    return f"{grid}/{cell}" if several else cell
+
+
+def _filters(grids: Sequence[Results]) -> dict[str, dict[str, str]]:
+    """Return the choices of each filter: its values and their texts."""
+    # Points of sweeps are too many for buttons; typing finds them.
+    methods = {m: title for grid in grids for m, title in grid.titles.items() if is_main(m)}
+    splits = {split: f"{split}, {target}" for grid in grids for split, target in grid.targets.items()}
+    seeds = {str(seed): str(seed) for seed in sorted({seed for grid in grids for seed in grid.seeds})}
+    return {"method": methods, "split": splits, "seed": seeds, "grid": {grid.name: grid.name for grid in grids}}
 
 
 def _check(sections: Sequence[Section], pictures: Mapping[str, Drawn]) -> None:
-    slugs = [item.slug for section in sections for item in section.items]
+    items = [item for section in sections for item in section.items]
+    slugs = [item.slug for item in items]
     twice = [slug for slug in slugs if slugs.count(slug) > 1]
     if twice:
         raise ValueError(f"Slugs must be unique among the items of a page; got {twice[0]!r} twice.")
-    drawn = [item.slug for section in sections for item in section.items if isinstance(item, Picture)]
-    missing = [slug for slug in drawn if slug not in pictures]
+    missing = [item.slug for item in items if isinstance(item, Picture) and item.slug not in pictures]
     if missing:
-        raise ValueError(f"`pictures` must hold every picture of the sections; {missing[0]!r} is not there.")
+        raise ValueError(f"`pictures` must contain every picture of the sections; {missing[0]!r} is missing.")
+
+
+def _browser_data(browser: BrowserData | Absent, *, several: bool) -> dict[str, Any] | None:
+    """Return the data of the browser for the page's script; each view names its run as the run table does."""
+    if isinstance(browser, Absent):
+        return None
+    described = browser.describe()
+    for target in described["targets"]:
+        for view in target["views"]:
+            view["run"] = _run_key(target["group"], view["cell"], several=several)
+    return described
+
+
+# ---- The templates' environment
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ldstyle.report.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests |= {kind.__name__.lower(): _is(kind) for kind in (Table, Picture, Absent)}
+    environment.filters |= {
+        "anchor": _anchor,
+        "attributes": _attributes,
+        "code": _with_code,
+        "downloads": _downloads,
+        "drawing": lambda svg: _data_uri(svg, "image/svg+xml"),
+        "json_address": lambda data: _data_uri(_plain_json(data, indent=1), "application/json;charset=utf-8"),
+        "listed": lambda names: "\t".join(dict.fromkeys(name for name in names if name)) or None,
+        "photograph": _photograph,
+        "preview": _preview,
+    }
+    return environment
+
+
+def _is(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+def _asset(name: str) -> Markup:
+    return Markup((resources.files("ldstyle.report.html") / "templates" / name).read_text(encoding="utf-8"))
 
 
 def _policy(style: str, script: str) -> str:
-    """Allow this style, this script and pictures within the page, and nothing else."""
+    """Allow this style, this script and images within the page, and nothing else."""
     hashes = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
     return (
         f"default-src 'none'; img-src data:; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
@@ -101,77 +221,75 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _contents(parts: Sequence[_Part]) -> Markup:
-    entries = []
-    for id_, heading, _, items in parts:
-        inner = [element("li", element("a", title, href=f"#{slug}")) for slug, title in items]
-        below = [element("ol", *inner)] if inner else []
-        entries.append(element("li", element("a", heading, href=f"#{id_}"), *below, class_="section"))
-    return element("ol", *entries)
-
-
-def _section(
-    number: int,
-    section: Section,
-    names: Names,
-    command: Callable[[str], str],
-    pictures: Mapping[str, Drawn],
-    formats: Formats,
-) -> _Part:
-    body = []
-    for item in section.items:
-        match item:
-            case Table():
-                content = render_table(item, names, command(item.slug), formats)
-            case Picture():
-                content = render_picture(item, pictures[item.slug], command(item.slug))
-            case Absent():
-                content = render_absent(item)
-        heading = element("h3", item.title)
-        split = names.in_title(item.title)
-        body.append(element("article", heading, content, class_="item", id=_id(item.slug), data_splits=split))
-    return f"part-{number}", section.title, join(*body), [(_id(item.slug), item.title) for item in section.items]
-
-
-def _id(slug: str) -> str:
+def _anchor(slug: str) -> str:
     return f"item-{re.sub(r'[^A-Za-z0-9_.-]', '-', slug)}"
 
 
-def _summary(
-    sections: Sequence[Section],
-    runs: Mapping[str, Sequence[CellResult]],
-    browser: BrowserData | Absent,
-    damaged: Sequence[str],
-) -> Markup:
-    summaries = {name: found for name, cells in runs.items() if (found := summarize(cells)) is not None}
-    grids = [_grid(name if len(summaries) > 1 else "", summary) for name, summary in summaries.items()]
-    absent = [(_id(item.slug), item) for section in sections for item in section.items if isinstance(item, Absent)]
-    absent += [(IMAGES, browser)] if isinstance(browser, Absent) else []
-    entries = [
-        element("li", element("a", item.title, href=f"#{place}"), ": ", with_code(item.reason))
-        for place, item in absent
-    ]
-    heading = f"{len(absent)} part{'' if len(absent) == 1 else 's'} of this report could not be made"
-    left = "Left out because it could not be read"
-    bad = _more(left, [element("li", line) for line in damaged]) if damaged else Markup()
-    return join(*grids, bad, _more(heading, entries) if absent else Markup())
+def _attributes(values: Mapping[str, object]) -> Markup:
+    """Return attributes of an element; those that are ``None`` or undefined are left out."""
+    known = {name: value for name, value in values.items() if isinstance(value, str | int | float)}
+    return Markup("").join(Markup(' {}="{}"').format(name, value) for name, value in known.items())
 
 
-def _grid(name: str, summary: Summary) -> Markup:
-    figures = [
-        element("div", element("dt", figure.meaning), element("dd", f"{figure.value} ", element("small", figure.unit)))
-        for figure in summary.figures
-    ]
-    remarks = element("ul", *(element("li", remark) for remark in summary.remarks), class_="remarks")
-    unfinished = [element("li", line) for line in summary.unfinished]
-    return join(
-        element("h3", name, class_="grid-name") if name else Markup(),
-        element("p", summary.headline, class_="headline"),
-        element("dl", *figures, class_="numbers"),
-        remarks if summary.remarks else Markup(),
-        _more("Runs without a result", unfinished) if unfinished else Markup(),
+def _with_code(text: str) -> Markup:
+    """Return text in which code is marked by backticks; a backtick without another stays."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = ["`".join(parts[-2:])]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part) for n, part in enumerate(parts)
     )
 
 
-def _more(heading: str, entries: Sequence[Markup]) -> Markup:
-    return element("details", element("summary", heading), element("ul", *entries, class_="remarks"), class_="more")
+def _downloads(table: Table) -> list[tuple[str, str, str]]:
+    """Return name, file and address of a table in every format."""
+    kinds = {ending: (*_FORMATS[ending], write(table)) for ending, write in FORMATS.items()}
+    return [
+        (name, f"{table.slug}.{ending}", _data_uri(text, f"{kind};charset=utf-8"))
+        for ending, (name, kind, text) in kinds.items()
+    ]
+
+
+def _data_uri(content: bytes | str, kind: str) -> str:
+    """Return an address that contains the content; text becomes UTF-8."""
+    raw = content.encode() if isinstance(content, str) else content
+    return f"data:{kind};base64,{b64encode(raw).decode()}"
+
+
+def _photograph(png: bytes) -> str | None:
+    """Return the address of a photographic picture as WebP, a tenth of the size of its PNG."""
+    if not png:
+        return None
+    content = BytesIO()
+    with Image.open(BytesIO(png)) as image:
+        image.convert("RGB").save(content, "WEBP", quality=_QUALITY)
+    return _data_uri(content.getvalue(), "image/webp")
+
+
+def _preview(data: object) -> str:
+    text = _plain_json(data, indent=1)
+    return text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}\n…"
+
+
+def _plain_json(value: object, *, indent: int | None = None) -> str:
+    """Return a value as JSON; numbers that JSON does not have, such as NaN, become ``null``."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(_finite(value), indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
+
+
+def _script_json(value: object) -> Markup:
+    """Return a value as JSON for a script element: nothing in it can end the element."""
+    text = _plain_json(value)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(inner) for inner in value]
+    return value

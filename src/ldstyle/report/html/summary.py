@@ -1,4 +1,4 @@
-"""What a grid has come to, in a few words and numbers."""
+"""The results of a grid in a few words and numbers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ldstyle.benchmark.results.comparison import Difference, Entry, Results, best
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.comparison import Difference, Entry, best
+from ldstyle.benchmark.results.order import BASELINE, ORACLE
 from ldstyle.benchmark.results.same_data import differing_data
 from ldstyle.benchmark.results.statistics import CONFIDENCE
-from ldstyle.report.order import BASELINE, ORACLE
-from ldstyle.report.tables.cells import CellSet, count_images
-from ldstyle.report.tables.values import at_least, count_seeds, plain, signed
+from ldstyle.benchmark.results.view import Results
+from ldstyle.report.model import at_least, plain, signed
+from ldstyle.report.tables.entries import count_seeds, joined
 
 _TIE = "\u00a0"
-"""A space that does not break a line between a number and what belongs to it."""
+"""A space that keeps a number and its unit on one line."""
+
+_BIAS = "The best of several methods was selected by the same numbers, which biases its gain up."
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class Figure:
 
     Attributes:
         value: The number, e.g. ``+2.3``.
-        unit: What it counts, e.g. ``points``.
-        meaning: What it says.
+        unit: Its unit, e.g. ``points``.
+        meaning: Its meaning, in a few words.
     """
 
     value: str
@@ -39,7 +41,7 @@ class Summary:
 
     Attributes:
         headline: The result, in one sentence.
-        remarks: What must be known to judge it, a sentence each.
+        remarks: Qualifications of the result, a sentence each.
         figures: Its numbers.
         unfinished: Runs without a result, a line each.
     """
@@ -50,43 +52,82 @@ class Summary:
     unfinished: tuple[str, ...]
 
 
-def summarize(results: Sequence[CellResult], *, part: str = "all") -> Summary | None:
-    """Say which method is best, what it gains over plain training, and what is missing.
+def summarize(results: Results, *, part: str = "all") -> Summary | None:
+    """Return the best method, its gain over plain training, and the missing runs.
+
+    Where no method has all results, the best method of each split is named instead.
 
     Args:
-        results: The cells of one grid: one preset, each cell once. Ablations and points of sweeps do not compete.
+        results: The grid. Ablations and points of sweeps do not compete.
         part: Part of the target to judge by.
 
     Returns:
         The summary; ``None`` if there is no cell of a method.
     """
-    grid = CellSet(results)
+    grid = results.main
     if not grid.cells:
         return None
-    rivals = {name: grid.results.entry(name, part=part) for name in grid.methods if name != ORACLE}
-    winners = best(rivals)
-    done = sum(cell.status == "done" for cell in grid.cells)
-    runs = Figure(f"{done} of {len(grid.cells)}", "", f"runs finished, {count_seeds(len(grid.results.seeds))}")
-    if not winners:
-        headline = "No method has a result on every split and seed yet."
-        return Summary(headline, _whole(grid), (runs,), _unfinished(grid))
-    compared = _compared(grid.results, rivals, part=part)
-    gain = _gain(compared, rivals, winners)
+    runs = Figure(f"{len(grid.done)} of {len(grid.cells)}", "", f"runs finished, {count_seeds(len(grid.seeds))}")
+    found = _best(grid, part=part)
+    if found is None:
+        return _by_split(grid, runs, part=part)
+    rivals, winners = found
     figures = [_score(rivals[winners[0]], _named(winners, grid.titles))]
-    remarks = []
-    if gain is not None:
-        figures.append(_gain_figure(gain, grid.titles))
-        remarks += _gain_remarks(gain, grid.titles, compared=len(compared))
-    figures += _oracle(grid, winners[0])
+    gains, remarks = _gains(grid, rivals, winners, part=part)
     headline = _headline(winners, rivals, grid, part=part)
-    return Summary(headline, (*remarks, *_whole(grid)), (*figures, runs), _unfinished(grid))
+    figures += [*gains, *_oracle(grid, winners[0]), runs]
+    return Summary(headline, (*remarks, *_qualifications(grid)), tuple(figures), _unfinished(grid))
 
 
-def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: CellSet, *, part: str) -> str:
-    names, mean = _named(winners, grid.titles), entries[winners[0]].mean
-    assert mean is not None
-    splits = len(grid.splits)
-    over = f"{splits} split{'' if splits == 1 else 's'} and {count_seeds(len(grid.results.seeds))}"
+def _by_split(grid: Results, runs: Figure, *, part: str) -> Summary:
+    """Return the summary of a grid in which no method has every split and seed."""
+    claims, figures, remarks = [], [], list[str]()
+    for split in grid.splits:
+        here = grid.on(split)
+        found = _best(here, part=part)
+        if found is None:
+            continue
+        rivals, winners = found
+        names, entry = _named(winners, grid.titles), rivals[winners[0]]
+        where = f"{split} → {grid.targets[split]}"
+        complete = sum(one.complete for one in rivals.values())
+        of = f"the best of {complete}" if complete > 1 else "the only one"
+        claims.append(f"{names} on {where} ({_percent(entry)}, {of})")
+        figures.append(_score(entry, f"{names} on {where}"))
+        remarks += [f"{where}: {remark}" for remark in _gains(here, rivals, winners, part=part)[1] if remark != _BIAS]
+    headline = "No method has a result on every split and seed yet."
+    if claims:
+        headline = (
+            f"No method has all splits and seeds. By split, of the methods with all of its seeds: {joined(claims)}."
+        )
+        remarks.append(_BIAS)
+    return Summary(headline, (*remarks, *_qualifications(grid)), (*figures, runs), _unfinished(grid))
+
+
+def _best(grid: Results, *, part: str) -> tuple[dict[str, Entry], tuple[str, ...]] | None:
+    """Return the entry of every rival and the best of them; ``None`` if none is complete."""
+    rivals = {name: grid.entry(name, part=part) for name in grid.methods if name != ORACLE}
+    winners = best(rivals)
+    return (rivals, winners) if winners else None
+
+
+def _gains(
+    grid: Results, rivals: dict[str, Entry], winners: Sequence[str], *, part: str
+) -> tuple[list[Figure], list[str]]:
+    """Return the gain of the best method over plain training as a figure and in words."""
+    if BASELINE not in rivals:
+        return [], []
+    others = [name for name in rivals if name != BASELINE]
+    compared = [one for one in grid.compare(BASELINE, methods=others, part=part) if one.mean is not None]
+    gain = _gain(compared, rivals, winners)
+    if gain is None:
+        return [], []
+    return [_gain_figure(gain, grid.titles)], _gain_remarks(gain, grid.titles, compared=len(compared))
+
+
+def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: Results, *, part: str) -> str:
+    names, splits = _named(winners, grid.titles), len(grid.splits)
+    over = f"{splits} split{'' if splits == 1 else 's'} and {count_seeds(len(grid.seeds))}"
     whole = sum(entry.complete for entry in entries.values())
     rivals = f"{whole} methods" if whole == len(entries) else f"the {whole} methods that are complete"
     if whole == 1:
@@ -94,9 +135,13 @@ def _headline(winners: Sequence[str], entries: dict[str, Entry], grid: CellSet, 
     elif len(winners) == 1:
         claim = f"{names} is the best of {rivals}:"
     else:
-        claim = f"{names} share first place of {rivals}:"
-    seen = _images(count_images(grid.without(ORACLE).cells, part), part)
-    return f"{claim} {100 * mean:.1f}{_TIE}%{_TIE}mAP on {seen}, never seen in training, over {over}."
+        claim = f"{names} tie as the best of {rivals}:"
+    seen = _images(grid.without(ORACLE).count_images(part), part)
+    return f"{claim} {_percent(entries[winners[0]])} on {seen}, never seen in training, over {over}."
+
+
+def _percent(entry: Entry) -> str:
+    return f"{100 * (entry.mean or 0.0):.1f}{_TIE}%{_TIE}mAP"
 
 
 def _images(counts: Mapping[str, int], part: str) -> str:
@@ -106,14 +151,6 @@ def _images(counts: Mapping[str, int], part: str) -> str:
     of = next(iter(counts)) if len(counts) == 1 else f"{len(counts)} targets"
     total = f"{sum(counts.values()):,}{_TIE}images"
     return f"all {total} of {of}" if part == "all" else f"the {total} of the test part of {of}"
-
-
-def _compared(results: Results, entries: dict[str, Entry], *, part: str) -> list[Difference]:
-    """Compare all methods that have pairs with plain training, if that was run."""
-    if BASELINE not in entries:
-        return []
-    others = [name for name in entries if name != BASELINE]
-    return [one for one in results.compare(BASELINE, methods=others, part=part) if one.mean is not None]
 
 
 def _gain(compared: Sequence[Difference], entries: dict[str, Entry], winners: Sequence[str]) -> Difference | None:
@@ -129,7 +166,7 @@ def _gain_figure(gain: Difference, titles: dict[str, str]) -> Figure:
     if gain.low is not None and gain.high is not None:
         spread = f" ({_points(gain.low)} to {_points(gain.high)})"
     else:
-        spread = f" ({_listed(gain)}; {at_least(gain)})" if len(gain.values) > 1 else ""
+        spread = f" ({_listed(gain)}; {at_least(gain.smallest_p)})" if len(gain.values) > 1 else ""
     return Figure(_points(gain.mean), "points", f"{titles[gain.method]} over {titles[gain.baseline]}{spread}")
 
 
@@ -150,7 +187,7 @@ def _gain_remarks(gain: Difference, titles: dict[str, str], *, compared: int) ->
         if gain.low <= 0 <= gain.high:
             remarks.append("The interval includes zero, so these runs do not show which of the two is better.")
     if compared > 1:
-        remarks.append(f"{name} was picked as the best of {compared} by these very numbers, which flatters it.")
+        remarks.append(_BIAS)
     return remarks
 
 
@@ -158,11 +195,11 @@ def _corrected(compared: int) -> str:
     return f", corrected for {compared} comparisons" if compared > 1 else ""
 
 
-def _oracle(grid: CellSet, winner: str) -> list[Figure]:
+def _oracle(grid: Results, winner: str) -> list[Figure]:
     """Return the gap to the oracle on the test part: it was trained on the rest of the target."""
     if ORACLE not in grid.methods:
         return []
-    gap = grid.results.difference(ORACLE, winner, part="test").mean
+    gap = grid.difference(ORACLE, winner, part="test").mean
     if gap is None:
         return []
     meaning = f"{grid.titles[winner]} against {grid.titles[ORACLE]}, which trains on the target; test part"
@@ -171,24 +208,24 @@ def _oracle(grid: CellSet, winner: str) -> list[Figure]:
 
 def _score(entry: Entry, names: str) -> Figure:
     assert entry.mean is not None
-    spread = "" if entry.sd is None else f", ± {plain(100 * entry.sd, digits=1)} over seeds"
+    spread = "" if entry.sd is None else f", ± {plain(100 * entry.sd, digits=1)} over {count_seeds(len(entry.values))}"
     return Figure(plain(100 * entry.mean, digits=1), "% mAP", f"{names}{spread}")
 
 
-def _whole(grid: CellSet) -> tuple[str, ...]:
-    """Say how many runs have no result, how many cells nobody asked for, and which were run on other data."""
+def _qualifications(grid: Results) -> tuple[str, ...]:
+    """Return how many runs have no result, how many cells were not planned, and which were run on other data."""
     counts = Counter(cell.status for cell in grid.cells if cell.status != "done")
     found = []
     if counts:
         listed = ", ".join(f"{number} {status}" for status, number in counts.items())
         found.append(f"{sum(counts.values())} of {len(grid.cells)} runs have no result: {listed}.")
-    absent = len(grid.methods) * len(grid.splits) * len(grid.results.seeds) - len(grid.cells)
+    absent = len(grid.methods) * len(grid.splits) * len(grid.seeds) - len(grid.cells)
     if absent:
         found.append(f"{absent} combinations of method, split and seed were not asked for and count as missing.")
     return (*found, *differing_data(grid.cells))
 
 
-def _unfinished(grid: CellSet) -> tuple[str, ...]:
+def _unfinished(grid: Results) -> tuple[str, ...]:
     return tuple(
         f"{grid.titles[cell.method]}, {cell.split}, seed {cell.seed}: {cell.error or cell.status}"
         for cell in grid.cells
@@ -197,8 +234,7 @@ def _unfinished(grid: CellSet) -> tuple[str, ...]:
 
 
 def _named(methods: Sequence[str], titles: dict[str, str]) -> str:
-    names = [titles[method] for method in methods]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return joined([titles[method] for method in methods])
 
 
 def _listed(gain: Difference) -> str:
@@ -206,6 +242,6 @@ def _listed(gain: Difference) -> str:
     return " and ".join(values)
 
 
-def _points(share: float) -> str:
-    """Return a difference of shares in percentage points with its sign, e.g. ``+2.3``."""
-    return signed(100 * share)
+def _points(difference: float) -> str:
+    """Return a difference in percentage points with its sign, e.g. ``+2.3``."""
+    return signed(100 * difference)

@@ -1,72 +1,190 @@
-"""Whether attention finds its labels: on images it was trained on, on held-out ones, and on an unseen domain."""
+"""Agreement of attention with the labels' masks: class activation maps, learned attention, by part and by epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from ldstyle.benchmark.results.comparison import Results
-from ldstyle.benchmark.results.records import CellResult
-from ldstyle.report.model import Absent, Table, Value
-from ldstyle.report.tables.cells import CellSet
-from ldstyle.report.tables.observed import Observation
-from ldstyle.report.tables.values import of_entry, over_seeds
+from ldstyle.benchmark.results.cell import CellResult, EpochResult, MapScores
+from ldstyle.benchmark.results.view import Results
+from ldstyle.report.model import DASH, Absent, Column, Row, Table, Value, Word
+from ldstyle.report.tables.entries import mean_of, nothing_done, over_seeds, row_header, seeds_text
 
-PARTS = ("training", "held-out", "unseen")
-SLUG, TITLE = "attention-parts", "Does attention find its labels?"
+_PARTS = ("training", "held-out", "unseen")
+_MEASURES = {
+    "pointing": "pointing",
+    "pointing_chance": "pointing (uniform)",
+    "iou": "IoU",
+    "iou_chance": "IoU (uniform)",
+}
 
 
-def attention_parts_table(cells: CellSet) -> Table | Absent:
+def attention_parts_table(results: Results) -> Table | Absent:
     """Return IoU and its ratio to the uniform map's, by method and attention source, on each part."""
-    if cells.is_empty:
-        return cells.nothing(SLUG, TITLE)
-    rows: list[tuple[Value, ...]] = []
+    slug, title = "attention-parts", "Does attention find its labels?"
+    if not results.done:
+        return nothing_done(results, slug, title)
+    rows: list[Row] = []
     breaks: list[int] = []
-    for split in cells.splits:
-        here = cells.on(split)
-        block = [row for method in here.methods for row in _rows(here, method)]
+    for split in results.splits:
+        here = results.on(split)
+        block = [row for method in here.methods for row in _part_rows(here, method)]
         breaks += [len(rows)] if rows and block else []
         rows += block
     if not rows:
-        return Absent(SLUG, TITLE, "No domain has masks to compare with, or the runs were made before this was judged.")
+        return Absent(slug, title, "No domain has masks to compare with, or the runs were made before this was judged.")
     caption = (
         "Overlap (IoU, in percent, means over labels) of each label's region with as many highest locations of its "
         "map, and its ratio to the uniform map's: on training images of the sources, on their held-out images "
         "(validation and test parts), and on the unseen target, up to 256 images of each part. Class activation maps "
         "are those of the selected network for all labels, predicted or not; learned attention (LLAM) is shown by "
-        f"insertion point. {over_seeds(cells.results.seeds).capitalize()}."
+        f"insertion point. {_capital(over_seeds(results.seeds))}."
     )
-    columns = [name for part in PARTS for name in (f"{part}: IoU", f"{part}: × uniform")]
-    return Table(SLUG, TITLE, caption, (cells.row_header, "target", "attention", *columns), tuple(rows), tuple(breaks))
+    measures = [name for part in _PARTS for name in (f"{part}: IoU", f"{part}: × uniform")]
+    columns = (row_header(results), "target", "attention", *measures)
+    return Table(slug, title, caption, tuple(map(Column, columns)), tuple(rows), tuple(breaks))
 
 
-def _rows(cells: CellSet, method: str) -> list[tuple[Value, ...]]:
-    judged = [cell for cell in cells.cells if cell.method == method and cell.record.get("attention_parts")]
-    sources = dict.fromkeys(
-        source for cell in judged for tables in cell.record["attention_parts"].values() for source in tables
-    )
-    head = (Value(cells.titles[method]),)
-    return [(*head, Value(judged[0].target), Value(_title(source)), *_values(judged, source)) for source in sources]
+def _part_rows(results: Results, method: str) -> list[Row]:
+    judged = [cell for cell in results.of(method) if cell.attention_parts]
+    sources = dict.fromkeys(source for cell in judged for part in cell.attention_parts.values() for source in part)
+    of_method = results.select(lambda cell: cell in judged)
+    rows = []
+    for source in sources:
+        values: list[Value] = [Word(results.titles[method]), Word(judged[0].target), Word(_title(source))]
+        for part in _PARTS:
+            iou = of_method.entry(method, metric=_of_part(part, source, lambda scores: scores.iou))
+            ratio = of_method.entry(method, metric=_of_part(part, source, _ratio))
+            values += [mean_of(iou), mean_of(ratio, scale=1.0, digits=2)]
+        rows.append(Row(tuple(values), method=method, split=judged[0].split))
+    return rows
 
 
-def _values(cells: Sequence[CellResult], source: str) -> list[Value]:
-    values: list[Value] = []
-    for part in PARTS:
-        found = Results(
-            Observation(cell.method, cell.split, cell.seed, cell.status, {"test": _measures(cell, part, source)})
-            for cell in cells
-        )
-        values.append(of_entry(found.entry(cells[0].method, metric="iou")))
-        values.append(of_entry(found.entry(cells[0].method, metric="ratio"), scale=1.0, digits=2))
-    return values
+def _of_part(
+    part: str, source: str, measure: Callable[[MapScores], float | None]
+) -> Callable[[CellResult], float | None]:
+    def read(cell: CellResult) -> float | None:
+        scores = cell.attention_parts.get(part, {}).get(source)
+        return None if scores is None else measure(scores)
+
+    return read
 
 
-def _measures(cell: CellResult, part: str, source: str) -> Mapping[str, Any]:
-    mean = cell.record["attention_parts"].get(part, {}).get(source) or {}
-    iou, chance = mean.get("iou"), mean.get("iou_chance")
-    return {"iou": iou, "ratio": None if iou is None or not chance else iou / chance}
+def _ratio(scores: MapScores) -> float | None:
+    return None if scores.iou is None or not scores.iou_chance else scores.iou / scores.iou_chance
 
 
 def _title(source: str) -> str:
     name, _, point = source.partition("/")
     return f"LLAM, {point}" if name == "llam" else "class activation" if name == "cam" else source
+
+
+def localization_table(results: Results) -> Table | Absent:
+    """Return how well class activation maps on the target find the labels, next to a uniform map."""
+    slug, title = "localization", "Do activation maps find the labels?"
+    if not results.done:
+        return nothing_done(results, slug, title)
+    rows: list[Row] = []
+    breaks: list[int] = []
+    without: list[str] = []
+    for split in results.splits:
+        here, target = results.on(split), results.targets[split]
+        if not any(cell.localization for cell in here.done):
+            without.append(target)
+            continue
+        breaks += [len(rows)] if rows else []
+        for method in here.methods:
+            # None is bold: each is to be compared with its own uniform map, since not all methods have maps to judge.
+            found = _measures(here, method, lambda cell: cell.localization, (*_MEASURES, "judged"))
+            rows.append(Row((Word(here.titles[method]), Word(target), *found), method=method, split=split))
+    if not rows:
+        return Absent(slug, title, f"No target has masks to compare with: {', '.join(without)}.")
+    caption = (
+        "Class activation maps of the deployed network on up to 256 images of the target, against the labels' masks, "
+        "in percent, means over labels: pointing is how often the maximum is in the label's region, IoU the overlap "
+        "of the region with as many highest locations. Next to each the value of a uniform map; judged is the "
+        f"fraction of regions that had a map at all. {_capital(over_seeds(results.seeds))}."
+        + (f" No masks: {', '.join(without)}." if without else "")
+    )
+    columns = (row_header(results), "target", *_MEASURES.values(), "judged")
+    return Table(slug, title, caption, tuple(map(Column, columns)), tuple(rows), tuple(breaks))
+
+
+def attention_table(results: Results) -> Table | Absent:
+    """Return how well learned attention on the target finds the labels that are present, by insertion point."""
+    slug, title = "learned-attention", "Does learned attention find the labels?"
+    if not results.done:
+        return nothing_done(results, slug, title)
+    rows: list[Row] = []
+    for split in results.splits:
+        here = results.on(split)
+        learned = here.select(lambda cell: bool(cell.attention))
+        for method in learned.methods:
+            for point in learned.of(method)[0].attention:
+                head = (Word(here.titles[method]), Word(results.targets[split]), Word(point))
+                mine = learned.select(lambda cell, method=method: cell.method == method)  # type: ignore[misc]
+                found = _measures(mine, method, lambda cell, point=point: cell.attention.get(point), _MEASURES)  # type: ignore[misc]
+                rows.append(Row((*head, *found), method=method, split=split))
+    if not rows:
+        return Absent(slug, title, "No target has masks to compare with, or no method has learned attention.")
+    caption = (
+        "Learned attention on up to 256 images of the target, given the labels that are present, against the labels' "
+        f"masks, in percent, means over labels; next to each the value of a uniform map. "
+        f"{_capital(over_seeds(results.seeds))}."
+    )
+    columns = (row_header(results), "target", "insertion point", *_MEASURES.values())
+    return Table(slug, title, caption, tuple(map(Column, columns)), tuple(rows))
+
+
+def _measures(
+    results: Results, method: str, read: Callable[[CellResult], MapScores | None], names: Sequence[str] | dict[str, str]
+) -> list[Value]:
+    """Return measures of a method; the uniform map's have no deviation."""
+
+    def metric(name: str) -> Callable[[CellResult], float | None]:
+        return lambda cell: None if (scores := read(cell)) is None else getattr(scores, name)
+
+    return [mean_of(results.entry(method, metric=metric(n)), deviation=n in ("pointing", "iou")) for n in names]
+
+
+def development_table(results: Results) -> Table | None:
+    """Return mAP on the target and the agreement of all maps by epoch, if any run kept its epochs."""
+    kept = results.select(lambda cell: bool(cell.by_epoch))
+    if not kept.cells:
+        return None
+    last = max(epoch.epoch for cell in kept.cells for epoch in cell.by_epoch)
+    rows: list[Row] = []
+    for split in kept.splits:
+        for method in kept.on(split).methods:
+            mine = kept.select(lambda cell, key=(split, method): (cell.split, cell.method) == key)  # type: ignore[misc]
+            for maps, measure in dict.fromkeys(key for cell in mine.cells for key in _shown(cell.by_epoch[0])):
+                head = [Word(word) for word in (results.titles[method], results.targets[split], maps, measure)]
+                found = [_at_epoch(mine, (maps, measure), epoch) for epoch in range(1, last + 1)]
+                rows.append(Row((*head, *found), method=method, split=split))
+    caption = (
+        "All images of the target, and up to 256 of them with masks, after each epoch: mAP, and the agreement of class "
+        "activation maps and of learned attention with the masks, in percent, next to a uniform map. "
+        f"Means over {seeds_text(kept.seeds)}. Nothing was selected by it."
+    )
+    columns = ("method", "target", "maps", "measure", *(f"epoch {epoch}" for epoch in range(1, last + 1)))
+    return Table("development", "Development by epoch", caption, tuple(map(Column, columns)), tuple(rows))
+
+
+def _shown(epoch: EpochResult) -> dict[tuple[str, str], float | None]:
+    """Return the numbers of an epoch by maps and measure."""
+    shown: dict[tuple[str, str], float | None] = {(DASH, "mAP"): epoch.map}
+    activation = {} if epoch.localization is None else {"class activation": epoch.localization}
+    for maps, scores in (activation | dict(epoch.attention)).items():
+        shown |= {(maps, measure): getattr(scores, name) for name, measure in _MEASURES.items()}
+    return shown
+
+
+def _at_epoch(results: Results, key: tuple[str, str], number: int) -> Value:
+    def metric(cell: CellResult) -> float | None:
+        return next((_shown(epoch).get(key) for epoch in cell.by_epoch if epoch.epoch == number), None)
+
+    reached = results.select(lambda cell: any(epoch.epoch == number for epoch in cell.by_epoch))
+    return mean_of(reached.entry(results.methods[0], metric=metric), deviation=False)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

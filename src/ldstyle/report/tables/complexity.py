@@ -1,23 +1,23 @@
 """Table 9: parameters in training, operations and throughput of the deployed network.
 
 Parameters and operations follow from the settings of the runs and are counted here. Throughput is a measurement, which
-would differ from report to report: it is read from ``complexity.json`` of the results folder, if somebody measured it.
+would differ from report to report: it is read from ``complexity.json`` of the results folder, if it was measured.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ldstyle.benchmark.paper import TABLE_9
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.view import Results
 from ldstyle.files import replace_text
-from ldstyle.report.model import Absent, Table, Value
-from ldstyle.report.tables.values import DASH, Statistic, number, plain, signed
+from ldstyle.report.model import Absent, Column, Number, Row, Span, Table, Value, Word
 
 if TYPE_CHECKING:
     from ldstyle.benchmark.complexity import Measured
@@ -32,14 +32,14 @@ STAGES = (1, 2)
 
 @dataclass(frozen=True)
 class Conditions:
-    """What complexity depends on.
+    """The conditions of a measurement of complexity.
 
     Attributes:
         backbone: Name of a timm network.
         labels: Number of labels.
         size: Height and width of the images.
         stages: Where style modules are attached.
-        output_stride: Pixels per place of the last map; ``None`` is the network's own.
+        output_stride: Pixels per location of the last map; ``None`` is the network's own.
         batch_size: Images per batch in the measurement of throughput; 0 if it was not measured.
         device: Where it was measured.
     """
@@ -53,13 +53,9 @@ class Conditions:
     device: str = ""
 
 
-def complexity_table(results: Sequence[CellResult], *, folder: Path | None = None) -> Table | Absent:
-    """Return Table 9 for the network of the runs.
-
-    Args:
-        results: Cells of one set.
-        folder: Results folder; measurements in its ``complexity.json`` are preferred.
-    """
+def complexity_table(results: Results) -> Table | Absent:
+    """Return Table 9 for the network of the runs; measurements in the folder's ``complexity.json`` are preferred."""
+    folder = results.folder
     try:
         measured = read_complexity(folder / FILE) if folder is not None and (folder / FILE).is_file() else None
         conditions, rows = measured or _counted(results)
@@ -69,8 +65,8 @@ def complexity_table(results: Sequence[CellResult], *, folder: Path | None = Non
     printed = (conditions.backbone.split(".")[0], conditions.size, conditions.labels) == ("resnet50", 224, 6)
     columns = ["method", "parameters (M)", "added (%)", "MACs (G)", "images/s"]
     columns += [f"{name} (paper)" for name in columns[1:]] if printed else []
-    body = tuple(_row(family, row, printed=printed) for family, row in rows.items())
-    return Table(SLUG, TITLE, _caption(conditions, printed=printed), tuple(columns), body)
+    body = tuple(_row(family, row, _hint(conditions, folder), printed=printed) for family, row in rows.items())
+    return Table(SLUG, TITLE, _caption(conditions, printed=printed), tuple(map(Column, columns)), body)
 
 
 def write_complexity(path: Path, conditions: Conditions, rows: Mapping[str, Measured]) -> None:
@@ -100,27 +96,24 @@ def read_complexity(path: Path) -> tuple[Conditions, dict[str, Measured]]:
         raise ValueError(f"{problem}. Remove it, or measure again.") from None
 
 
-def conditions_of(results: Sequence[CellResult]) -> Conditions:
-    """Return what most runs of a set have in common: network, image size, labels and stages.
+def conditions_of(results: Results) -> Conditions:
+    """Return the network, image size, number of labels and stages of most runs.
 
     Raises:
         ValueError: No run is done.
     """
-    done = sorted((cell for cell in results if cell.status == "done" and "config" in cell.record), key=lambda c: c.cell)
-    if not done:
-        raise ValueError("No run is done, so the network is not known. Run `ldstyle bench run` first.")
-    networks = Counter(
-        (config["backbone"]["name"], config["backbone"]["output_stride"], config["data"]["size"], len(cell.vocabulary))
-        for cell in done
-        for config in [cell.record["config"]]
-    )
+    done = sorted(results.done, key=lambda cell: cell.cell)
+    known = [(cell.network, len(cell.vocabulary)) for cell in done if cell.network is not None]
+    if not known:
+        raise ValueError(f"No run is done, so the network is not known. Run `{results.command()}` first.")
+    networks = Counter((one.backbone, one.output_stride, one.size, labels) for one, labels in known)
     (backbone, stride, size, labels), _ = networks.most_common(1)[0]
-    learned = {tuple(config["stages"]) for config in map(_config, done) if _has_learned_attention(config)}
+    learned = {network.stages for network, _ in known if network.attention == "llam"}
     stages = learned.pop() if len(learned) == 1 else STAGES
     return Conditions(backbone, labels, size, stages, stride)
 
 
-def _counted(results: Sequence[CellResult]) -> tuple[Conditions, dict[str, Measured]]:
+def _counted(results: Results) -> tuple[Conditions, dict[str, Measured]]:
     """Count parameters and operations of every family; nothing is timed."""
     from ldstyle.benchmark.complexity import count_macs, measure_families
     from ldstyle.runs.backbone import create_network
@@ -136,29 +129,32 @@ def _counted(results: Sequence[CellResult]) -> tuple[Conditions, dict[str, Measu
     return conditions, rows
 
 
-def _row(family: str, row: Measured, *, printed: bool) -> tuple[Value, ...]:
+def _row(family: str, row: Measured, hint: str, *, printed: bool) -> Row:
     from ldstyle.benchmark.complexity import TITLES
 
-    cells = [Value(TITLES[family]), number(row.parameters / 1e6, digits=2), _added(100 * row.added)]
-    cells += [number(row.macs / 1e9, digits=3), _rate(row.throughput)]
+    added = Number(number=100 * row.added, digits=2, signed=True, dash_zero=True)
+    values = [Word(TITLES[family]), Number(number=row.parameters / 1e6, digits=2), added]
+    values += [Number(number=row.macs / 1e9, digits=3), _rate(row.throughput, hint)]
     if printed:
         paper = TABLE_9[family]
         low, high = paper.throughput
-        cells += [number(paper.parameters, digits=2), _added(paper.added), number(paper.macs, digits=3)]
-        cells.append(Statistic(f"{low}–{high}", (low + high) / 2, low=low, high=high))
-    return tuple(cells)
+        values += [Number(number=paper.parameters, digits=2), Number(number=paper.macs, digits=3)]
+        values.insert(-1, Number(number=paper.added, digits=2, signed=True, dash_zero=True))
+        values.append(Span(number=(low + high) / 2, low=low, high=high, show_number=False))
+    return Row(tuple(values))
 
 
-def _added(percent: float) -> Value:
-    return Value(signed(percent, digits=2), percent) if percent else Value(DASH, 0.0)
-
-
-def _rate(throughput: tuple[float, float, float] | None) -> Value:
+def _rate(throughput: tuple[float, float, float] | None, hint: str) -> Value:
     if throughput is None:
-        return Value(DASH, note="not measured; ldstyle bench complexity does")
+        return Value(note=hint)
     low, middle, high = throughput
-    text = f"{plain(middle, digits=0)} ({plain(low, digits=0)}–{plain(high, digits=0)})"
-    return Statistic(text, middle, low=low, high=high)
+    return Span(number=middle, low=low, high=high)
+
+
+def _hint(conditions: Conditions, folder: Path | None) -> str:
+    words = ["ldstyle", "bench", "complexity", "--backbone", conditions.backbone]
+    words += ["--labels", str(conditions.labels), "--size", str(conditions.size)]
+    return "not measured; run " + shlex.join([*words, *(["--results", str(folder)] if folder is not None else [])])
 
 
 def _caption(conditions: Conditions, *, printed: bool) -> str:
@@ -166,23 +162,13 @@ def _caption(conditions: Conditions, *, printed: bool) -> str:
     stages = " and ".join(map(str, conditions.stages))
     caption = (
         f"{conditions.backbone}{stride} with {conditions.labels} labels at {conditions.size} px: parameters in "
-        f"training with modules at stages {stages}, how many more they are than those of the deployed network, and "
+        f"training with modules at stages {stages}, their increase over the deployed network, and "
         "multiply-accumulate operations per image of the deployed network, which is the same for all methods."
     )
     if conditions.batch_size:
         measured = f"batches of {conditions.batch_size} on {conditions.device}"
         caption += f" Images per second in evaluation, median (least–most), {measured}."
     return caption + (" The paper's throughput was measured on one GPU at batch size 32." if printed else "")
-
-
-def _config(cell: CellResult) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = cell.record["config"]
-    return found
-
-
-def _has_learned_attention(config: Mapping[str, Any]) -> bool:
-    attention = (config.get("style") or {}).get("attention") or {}
-    return attention.get("name") == "llam"
 
 
 def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,129 +3,120 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ldstyle.benchmark.results.comparison import Difference, Entry
-from ldstyle.benchmark.results.statistics import holm
-from ldstyle.report.model import Absent, Table, Value
-from ldstyle.report.order import BASELINE, ORACLE, global_twin, group
-from ldstyle.report.tables.cells import PARTS, CellSet, competing, part_text, rules
-from ldstyle.report.tables.scores import explain_pairs
-from ldstyle.report.tables.values import (
-    DASH,
-    Statistic,
+from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin, group
+from ldstyle.benchmark.results.view import Results, correct
+from ldstyle.report.model import Absent, Column, Number, Row, Table, Value, Word
+from ldstyle.report.tables.entries import (
+    PARTS,
+    change_of,
+    competing,
+    explain_pairs,
+    heading,
     interval_header,
     interval_of,
-    of_difference,
+    method_table,
+    nothing_done,
     p_of,
+    part_text,
+    row_header,
+    rules,
     seeds_text,
 )
 
 
-def baseline_table(cells: CellSet, *, part: str) -> Table | Absent:
+def baseline_table(results: Results, *, part: str) -> Table | Absent:
     """Return the paired differences of all methods to ERM."""
     slug, title = f"differences-{part}", f"Differences to ERM, {PARTS[part]}"
-    if BASELINE not in cells.methods:
-        return Absent(slug, title, "There is no ERM to compare with. Add it with `ldstyle bench run --methods erm`.")
-    baselines = {method: BASELINE for method in cells.methods if method not in (BASELINE, ORACLE)}
+    if BASELINE not in results.methods:
+        command = results.command("run", ["erm"])
+        return Absent(slug, title, f"There is no ERM to compare with. Add it with `{command}`.")
+    baselines = {method: BASELINE for method in results.methods if method not in (BASELINE, ORACLE)}
     if not baselines:
-        return Absent(slug, title, "There is nothing but ERM. Add methods with `ldstyle bench run --methods all`.")
-    return _paired_table(cells, slug, title, baselines, part=part)
+        command = results.command("run", ["all"])
+        return Absent(slug, title, f"ERM is the only method. Add others with `{command}`.")
+    return _paired_table(results, slug, title, baselines, part=part)
 
 
-def twin_table(cells: CellSet, *, part: str) -> Table | Absent:
+def twin_table(results: Results, *, part: str) -> Table | Absent:
     """Return the paired differences of label-decoupled methods to the same operator applied to whole images."""
     slug, title = f"twins-{part}", f"Label-decoupled against global, {PARTS[part]}"
-    decoupled = [method for method in cells.methods if group(method) == 1]
+    decoupled = [method for method in results.methods if group(method) == 1]
     twins = {method: str(global_twin(method)) for method in decoupled}
-    baselines = {method: twin for method, twin in twins.items() if twin in cells.methods}
+    baselines = {method: twin for method, twin in twins.items() if twin in results.methods}
     if not decoupled:
-        reason = "There is no label-decoupled method. Add some with `ldstyle bench run --methods ld`."
-        return Absent(slug, title, reason)
+        command = results.command("run", ["ld"])
+        return Absent(slug, title, f"There is no label-decoupled method. Add some with `{command}`.")
     if not baselines:
-        wanted = " ".join(dict.fromkeys(twins.values()))
-        reason = (
-            f"The global methods to compare with are missing. Add them with `ldstyle bench run --methods {wanted}`."
-        )
-        return Absent(slug, title, reason)
-    alone = [cells.titles[method] for method in decoupled if method not in baselines]
+        command = results.command("run", list(dict.fromkeys(twins.values())))
+        return Absent(slug, title, f"The global methods to compare with are missing. Add them with `{command}`.")
+    alone = [results.titles[method] for method in decoupled if method not in baselines]
     remark = f" Without a global twin here: {', '.join(alone)}." if alone else ""
-    return _paired_table(cells, slug, title, baselines, part=part, remark=remark)
+    return _paired_table(results, slug, title, baselines, part=part, remark=remark)
 
 
-def oracle_table(cells: CellSet) -> Table | Absent:
+def oracle_table(results: Results) -> Table | Absent:
     """Return how far each method stays below the oracle on the test part."""
     slug, title = "oracle-gap", "Gap to the oracle"
-    if ORACLE not in cells.methods:
-        reason = "There is no oracle, which is trained on the target. Add it with `ldstyle bench run --methods oracle`."
-        return Absent(slug, title, reason)
-    if cells.is_empty:
-        return cells.nothing(slug, title)
-    methods = [method for method in cells.methods if method != ORACLE]
+    if ORACLE not in results.methods:
+        command = results.command("run", [ORACLE])
+        return Absent(slug, title, f"There is no oracle, which is trained on the target. Add it with `{command}`.")
+    if not results.done:
+        return nothing_done(results, slug, title)
+    methods = [method for method in results.methods if method != ORACLE]
+    several = len(results.splits) > 1
     # A seed that a split was never run with is missing from the average only.
-    columns = [_gaps(cells.on(split)) for split in cells.splits] if len(cells.splits) > 1 else []
-    total = {gap.baseline: gap for gap in cells.results.oracle_gap()}
-    columns.append(_gaps(cells))
-    rows = tuple(
-        (
-            Value(cells.titles[method]),
-            *(column.get(method, Value(DASH)) for column in columns),
-            interval_of(total[method]),
-        )
-        for method in methods
-    )
-    several = [*map(cells.heading, cells.splits), "average"]
-    headers = several if len(several) > 2 else several[:1]
+    columns = [(heading(results, split), _gaps(results.on(split))) for split in results.splits if several]
+    total = {gap.baseline: gap for gap in results.oracle_gap()}
+    columns.append((Column("average") if several else heading(results, results.splits[0]), _gaps(results)))
+    columns.append((Column(interval_header(total.values())), {m: interval_of(gap) for m, gap in total.items()}))
     caption = (
         "mAP of the oracle, trained on the target itself, minus that of the method, on "
-        f"{part_text(cells.cells, 'test')} in percentage points: paired by seed, mean over "
-        f"{seeds_text(cells.results.seeds)}, with a 95 % bootstrap interval, or the values of fewer than 3 seeds. "
+        f"{part_text(results, 'test')} in percentage points: paired by seed, mean over {seeds_text(results.seeds)}, "
+        "with a 95 % bootstrap interval, or the values of fewer than 3 seeds. "
         "Bold: the smallest gap of a column and all that tie with it as printed."
     )
-    return Table(
-        slug, title, caption, (cells.row_header, *headers, interval_header(total.values())), rows, rules(methods)
-    )
+    return method_table(results, slug, title, caption, columns, methods=methods)
 
 
 def _paired_table(
-    cells: CellSet, slug: str, title: str, baselines: Mapping[str, str], *, part: str, remark: str = ""
+    results: Results, slug: str, title: str, baselines: Mapping[str, str], *, part: str, remark: str = ""
 ) -> Table | Absent:
-    if cells.is_empty:
-        return cells.nothing(slug, title)
-    total = _corrected(cells, baselines, part)
-    several = len(cells.splits) > 1
-    splits = [_corrected(cells.on(split), baselines, part) for split in cells.splits] if several else []
+    if not results.done:
+        return nothing_done(results, slug, title)
+    total = _corrected(results, baselines, part)
+    several = len(results.splits) > 1
+    splits = [_corrected(results.on(split), baselines, part) for split in results.splits] if several else []
     shown = [one for of_split in (total, *splits) for one in of_split.values()]
     rows = []
     for method, baseline in baselines.items():
         found = total[method]
-        row = [Value(cells.titles[method]), Value(cells.titles[baseline])]
-        row += [of_difference(on[method], interval=True) if method in on else Value(DASH) for on in splits]
-        row += [of_difference(found), interval_of(found), p_of(found, corrected=False), p_of(found)]
-        rows.append((*row, Statistic(f"{found.ties}", float(found.ties))))
-    headings = [*map(cells.heading, cells.splits), "all splits"] if several else [cells.heading(cells.splits[0])]
-    columns = (cells.row_header, "minus", *headings, interval_header(total.values()), "p", "p (Holm)", "ties")
+        row: list[Value] = [Word(results.titles[method]), Word(results.titles[baseline])]
+        row += [change_of(on[method], interval=True) if method in on else Value() for on in splits]
+        row += [change_of(found), interval_of(found), p_of(found, corrected=False), p_of(found)]
+        rows.append(Row((*row, Number(number=float(found.ties), digits=0)), method=method, baseline=baseline))
+    headings = [heading(results, split) for split in results.splits] + ([Column("all splits")] if several else [])
+    first, last = (row_header(results), "minus"), (interval_header(total.values()), "p", "p (Holm)", "ties")
     caption = (
-        f"Differences of mAP on {part_text(cells.without(ORACLE).cells, part)} in percentage points, mean "
-        f"over {seeds_text(cells.results.seeds)}. {explain_pairs(len(cells.results.seeds), shown)} Ties are "
+        f"Differences of mAP on {part_text(results.without(ORACLE), part)} in percentage points, mean "
+        f"over {seeds_text(results.seeds)}. {explain_pairs(len(results.seeds), shown)} Ties are "
         f"pairs that are exactly equal.{remark}"
     )
+    columns = (*map(Column, first), *headings, *map(Column, last))
     return Table(slug, title, caption, columns, tuple(rows), rules(list(baselines)))
 
 
-def _corrected(cells: CellSet, baselines: Mapping[str, str], part: str) -> dict[str, Difference]:
-    """Compare each method with its baseline where both are there; p-values are corrected over them."""
-    pairs = {m: b for m, b in baselines.items() if m in cells.methods and b in cells.methods}
-    found = [cells.results.difference(method, baseline, part=part) for method, baseline in pairs.items()]
-    corrected = holm([one.p for one in found])
-    return {one.method: replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)}
+def _corrected(results: Results, baselines: Mapping[str, str], part: str) -> dict[str, Difference]:
+    """Compare each method with its baseline where both exist; p-values are corrected over them."""
+    pairs = {m: b for m, b in baselines.items() if m in results.methods and b in results.methods}
+    return {one.method: one for one in correct(results.difference(m, b, part=part) for m, b in pairs.items())}
 
 
-def _gaps(cells: CellSet) -> dict[str, Value]:
-    if ORACLE not in cells.methods:
+def _gaps(results: Results) -> dict[str, Value]:
+    if ORACLE not in results.methods:
         return {}
-    gaps = {gap.baseline: gap for gap in cells.results.oracle_gap()}
+    gaps = {gap.baseline: gap for gap in results.oracle_gap()}
     # The smallest gap is the best.
-    turned = {m: Entry({s: -v for s, v in gap.values.items()}, gap.absent) for m, gap in gaps.items()}
-    first = competing(turned)
-    return {method: of_difference(gap, best=method in first) for method, gap in gaps.items()}
+    first = competing({m: Entry({s: -v for s, v in gap.values.items()}, gap.absent) for m, gap in gaps.items()})
+    return {method: change_of(gap, best=method in first) for method, gap in gaps.items()}

@@ -31,7 +31,7 @@ const pageData = JSON.parse($("#page-data").textContent);
 const recolour = (address) => {
   const [kind, content] = address.split(",");
   const svg = atob(content).replace(/#[0-9a-f]{6}\b/gi, (colour) => pageData.dark[colour.toLowerCase()] ?? colour);
-  // What has no colour of its own is black.
+  // Elements without a colour are black.
   return `${kind},${btoa(svg.replace("<svg ", `<svg fill="${pageData.dark["#000000"]}" `))}`;
 };
 const figures = $$(".drawing, .photograph").map((element) => {
@@ -77,7 +77,7 @@ const watch = new IntersectionObserver((entries) => {
   });
   if (current && !narrow.matches) links.get(current).scrollIntoView({ block: "nearest", behavior: "instant" });
 }, { rootMargin: "-10% 0px -80% 0px" });
-links.forEach((_, id) => { const place = document.getElementById(id); if (place) watch.observe(place); });
+links.forEach((_, id) => { const part = document.getElementById(id); if (part) watch.observe(part); });
 
 // ---- Figures grow on a click; commands can be copied.
 for (const plate of $$(".plate")) {
@@ -129,7 +129,7 @@ for (const table of $$("table")) {
   }));
 }
 
-// ---- Filter: what is left of the runs decides which methods and splits the rest of the page shows.
+// ---- Filter: the runs that pass decide which methods and splits the rest of the page shows.
 const runRows = $$("#run-table tbody tr");
 const chips = $$("#run-filter .chip");
 const search = $("#run-filter input");
@@ -202,7 +202,7 @@ if (search) {
   });
 }
 
-// ---- Image browser: a film of thumbnails, worst first, and one image with what the model says about each label.
+// ---- Image browser: a film of thumbnails, worst first, and one image with the prediction for each label.
 const VERDICTS = { h: "found", m: "missed", f: "false alarm", a: "absent", u: "not known" };
 const percent = (p) => `${Math.round(100 * p)}`;
 const jpeg = (content) => `data:image/jpeg;base64,${content}`;

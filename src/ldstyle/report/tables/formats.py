@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ldstyle.files import replace_text
-from ldstyle.report.csv_cells import neutral_cell
-from ldstyle.report.model import Table, Value
-from ldstyle.report.tables.values import DASH, MINUS, Repeated, Statistic
+from ldstyle.report.model import DASH, MINUS, Interval, Table, Value
 
 DETAILS = ("sd", "n", "low", "high")
-"""Columns that CSV has beside a column of statistics, where it has them."""
+"""Columns that CSV has next to a column of statistics, where it has them."""
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 _PREAMBLE = ("booktabs", "graphicx")
 _GREEK = {
@@ -73,11 +73,11 @@ _MARKDOWN: Mapping[str, str] = {
 
 def to_markdown(table: Table) -> str:
     """Return a table as Markdown: heading, caption, aligned columns, and footnotes."""
-    marks = _footnotes(table)
-    grid = [[_markdown(header) for header in table.columns]]
-    grid += [[_markdown_cell(value, marks) for value in row] for row in table.rows]
+    marks = table.notes
+    grid = [[_markdown(header) for header in table.headers]]
+    grid += [[_markdown_cell(value, marks) for value in row.values] for row in table.rows]
     widths = [max(3, *(len(line[column]) for line in grid)) for column in range(len(table.columns))]
-    numeric = _numeric(table)
+    numeric = table.numeric
     dashes = ["-" * (width - 1) + ":" if right else "-" * width for width, right in zip(widths, numeric, strict=True)]
     body = [
         [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(*line, strict=True)]
@@ -93,12 +93,12 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     r"""Return a table as a LaTeX ``table`` that needs the packages booktabs and graphicx.
 
-    What is too wide is scaled down to the line. Characters of scripts that LaTeX has no command for stay as they are;
-    LuaLaTeX or XeLaTeX with a font that has them can print those.
+    A table that is too wide is scaled down to the line. Characters of scripts without LaTeX commands stay
+    unchanged; LuaLaTeX or XeLaTeX with a font that has them can print those.
     """
-    marks = _footnotes(table)
-    kinds = "".join("r" if numeric else "l" for numeric in _numeric(table))
-    body = [" & ".join(_latex_cell(value, marks) for value in row) + r" \\" for row in table.rows]
+    marks = table.notes
+    kinds = "".join("r" if numeric else "l" for numeric in table.numeric)
+    body = [" & ".join(_latex_cell(value, marks) for value in row.values) + r" \\" for row in table.rows]
     lines = [
         "% Needs " + " and ".join(f"\\usepackage{{{package}}}" for package in _PREAMBLE) + ".",
         r"\begin{table}[t]",
@@ -109,7 +109,7 @@ def to_latex(table: Table) -> str:
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         f"\\begin{{tabular}}{{{kinds}}}",
         r"\toprule",
-        " & ".join(_latex(header) for header in table.columns) + r" \\",
+        " & ".join(_latex(header) for header in table.headers) + r" \\",
         r"\midrule",
     ]
     for row, line in enumerate(body):
@@ -133,23 +133,23 @@ def to_csv(table: Table) -> str:
     """Return a table as CSV with unrounded numbers, in the unit of its headers.
 
     A column of statistics is followed by those of its standard deviation ``sd``, its number ``n`` of seeds or pairs,
-    and the ends ``low`` and ``high`` of its interval, where it has them. What has no value is empty; the last column
-    says why. Text that a spreadsheet would take for a formula begins with an apostrophe.
+    and the ends ``low`` and ``high`` of its interval, where it has them. An entry without a value is empty; the last
+    column has the reason. Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    columns = range(len(table.columns))
-    kept = [column for column in columns if not any(isinstance(row[column], Repeated) for row in table.rows)]
-    details = {column: _details(table, column) for column in kept}
-    header: list[str] = []
-    for column, names in details.items():
-        name = _clean_cell(table.columns[column])
-        header += [name, *(f"{name} {detail}" for detail in names)]
-    noted = any(value.note for row in table.rows for value in row)
-    lines = [header + ["note"] * noted]
+    columns = [[row.values[n] for row in table.rows] for n in range(len(table.columns))]
+    # The ends of an interval are next to its change.
+    kept = [n for n, values in enumerate(columns) if not any(isinstance(value, Interval) for value in values)]
+    details = {n: _details(columns[n]) for n in kept}
+    headers = [_clean_cell(header) for header in table.headers]
+    first = [name for n, names in details.items() for name in (headers[n], *(f"{headers[n]} {one}" for one in names))]
+    noted = bool(table.notes)
+    lines = [first + ["note"] * noted]
     for row in table.rows:
         line: list[str] = []
-        for column, names in details.items():
-            line += [_raw(row[column]), *(_number(getattr(row[column], name, None)) for name in names)]
-        notes = [f"{_clean_cell(table.columns[i])}: {_clean(value.note)}" for i, value in enumerate(row) if value.note]
+        for n, names in details.items():
+            value = row.values[n]
+            line += [_raw(value), *(_number(value.details.get(name)) for name in names)]
+        notes = [f"{headers[n]}: {_clean(value.note)}" for n, value in enumerate(row.values) if value.note]
         lines.append(line + ["; ".join(notes)] * noted)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
@@ -167,31 +167,6 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     for path, write in zip(paths, FORMATS.values(), strict=True):
         replace_text(path, write(table))
     return paths
-
-
-def _footnotes(table: Table) -> dict[str, str]:
-    """Return the mark of each note in order of reading; equal notes share one."""
-    notes = dict.fromkeys(value.note for row in table.rows for value in row if value.note)
-    return {note: _mark(number) for number, note in enumerate(notes)}
-
-
-def _mark(number: int) -> str:
-    """Return a, b, …, z, aa, ab and so on."""
-    letters = ""
-    number += 1
-    while number:
-        number, letter = divmod(number - 1, 26)
-        letters = chr(ord("a") + letter) + letters
-    return letters
-
-
-def _numeric(table: Table) -> list[bool]:
-    """Whether each column holds numbers, or would if there were any."""
-    columns = [[row[column] for row in table.rows] for column in range(len(table.columns))]
-    return [
-        any(value.number is not None for value in values) or all(value.text == DASH for value in values)
-        for values in columns
-    ]
 
 
 def _markdown_cell(value: Value, marks: Mapping[str, str]) -> str:
@@ -221,11 +196,9 @@ def _label(slug: str) -> str:
     return re.sub(r"[^A-Za-z0-9.:-]+", "-", slug)
 
 
-def _details(table: Table, column: int) -> list[str]:
-    """Return which details some entry of a column has."""
-    values = [row[column] for row in table.rows]
-    statistics = [value for value in values if isinstance(value, Statistic)]
-    return [name for name in DETAILS if any(getattr(value, name) is not None for value in statistics)]
+def _details(column: Sequence[Value]) -> list[str]:
+    """Return the details that some entry of a column has."""
+    return [name for name in DETAILS if any(value.details.get(name) is not None for value in column)]
 
 
 def _raw(value: Value) -> str:
@@ -235,14 +208,16 @@ def _raw(value: Value) -> str:
 
 
 def _clean_cell(text: str) -> str:
-    return neutral_cell(_clean(text))
+    """Return a text cell that spreadsheets show instead of computing it: ``=cmd|...`` would be run on opening."""
+    shown = _clean(text)
+    return f"'{shown}" if shown.startswith(_FORMULAS) else shown
 
 
 def _number(number: float | None) -> str:
-    # Twelve digits are beyond what is measured, and short of the noise of adding up in another order.
+    # Twelve digits exceed any measurement, and hide the noise of adding up in another order.
     return "" if number is None else f"{number:.12g}"
 
 
 def _clean(text: str) -> str:
-    """Make one line of a text and drop what cannot be printed."""
+    """Make one line of a text and drop characters that cannot be printed."""
     return "".join(letter for letter in " ".join(text.split()) if unicodedata.category(letter)[0] != "C")

@@ -1,4 +1,4 @@
-"""What each operator does: to the pixels of an image, and where to the features of a network."""
+"""The effect of each operator: on the pixels of an image, and by location on the features of a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult
+from ldstyle.benchmark.results.view import Results
 from ldstyle.config import (
     CSULiteConfig,
     EFDMixConfig,
@@ -34,24 +35,20 @@ from ldstyle.nn.draws import Draw, Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
 from ldstyle.report.figures.images import (
     TrainedCell,
-    attention_kind,
     first_trained,
-    held_back,
     load_cell,
     read_images,
     read_regions,
     read_tables,
+    unseen,
 )
-from ldstyle.report.figures.manifold import feature_maps
-from ldstyle.report.figures.runs import Runs, UnavailableError
-from ldstyle.report.figures.style import COLOURS, QUIET, drawing, shorten
-from ldstyle.report.model import Absent, Picture
+from ldstyle.report.figures.style import COLOURS, QUIET, Plate, UnavailableError, require_done, shorten
+from ldstyle.report.figures.style_statistics import feature_maps
 from ldstyle.seeding import derive_seed
 from ldstyle.types import PairedContext
 
-SLUG, TITLE = "operators", "What the operators do"
-SHARE = 0.2
-"""Coefficient λ of an image's own style; the partner's share is the rest."""
+OWN_STYLE = 0.2
+"""Coefficient λ of an image's own style; the partner's style has the rest."""
 
 STRENGTH = 0.5
 OPERATORS: Mapping[str, LabelOperator] = {
@@ -61,7 +58,7 @@ OPERATORS: Mapping[str, LabelOperator] = {
 }
 _CANDIDATES, _SMALL, _PIXELS = 60, 32, 160
 _LEAST = 0.02
-"""Share of the image below which a region is too small to be seen."""
+"""Fraction of the image below which a region is too small to be seen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,40 +102,40 @@ class _Example:
         return self.scene.present & self.partner.present
 
 
-def operator_strip(runs: Runs) -> Picture | Absent:
+def operator_strip(results: Results) -> Plate:
     """Draw two images before and after each operator, global and label-decoupled."""
-    try:
-        runs.require_done()
-        cell = first_trained(
-            runs, lambda cell: attention_kind(cell) == "gradcam", lambda cell: cell.method == "erm", lambda cell: True
-        )
-        trained = None if cell is None else load_cell(runs, cell)
-        vocabulary, pairs, by_masks = _pairs(runs, cell or runs.done[0], trained)
-    except UnavailableError as why:
-        return Absent(SLUG, TITLE, str(why))
+    require_done(results)
+    cell = first_trained(
+        results,
+        lambda cell: cell.attention_source == "gradcam",
+        lambda cell: cell.method == "erm",
+        lambda cell: True,
+    )
+    trained = None if cell is None else load_cell(results, cell)
+    vocabulary, pairs, by_masks = _pairs(results, cell or results.main.done[0], trained)
     examples = [_restyle(scene, partner, trained) for scene, partner in pairs]
     regions = "their true masks, blurred," if by_masks else "class activation maps of the model"
-    below = f"the features of {cell.title}'s first stage ({cell.split}, seed {cell.seed})" if cell else "the pixels"
+    below = "the pixels"
+    if cell is not None:
+        below = f"the features of {results.titles[cell.method]}'s first stage ({cell.split}, seed {cell.seed})"
     caption = (
         "Two images, a partner from another domain each, and the image after each operator. Upper rows: the operator "
         "applied to the red, green and blue values as if they were a feature map of three channels, with "
         f"{regions} as attention; in training it acts on features instead, which have no picture, so this shows which "
         f"statistics it moves and where, not what the network sees. Lower rows: how far it moves "
-        f"{below} at each place, relative to their root mean square; dark is untouched. λ = "
-        f"{SHARE:g} throughout, strength {STRENGTH:g} for CSU, whose noise is drawn once. Labels that "
+        f"{below} at each location, relative to their root mean square; dark is untouched. λ = "
+        f"{OWN_STYLE:g} throughout, strength {STRENGTH:g} for CSU, whose noise is drawn once. Labels that "
         "both images have are restyled from the partner's region of the same label, others stay, except under CSU."
     )
 
-    def draw() -> Figure:
-        return _draw(examples, vocabulary, changed="features" if cell else "pixels")
-
     data = {
-        "lambda": SHARE,
+        "lambda": OWN_STYLE,
         "attention": "masks" if by_masks else "class activation maps",
         "model": None if cell is None else cell.cell,
         "examples": [_plain(one, vocabulary) for one in examples],
     }
-    return Picture(SLUG, TITLE, caption, drawing(draw), data, photographic=True)
+    changed = "features" if cell else "pixels"
+    return Plate(caption, lambda: _draw(examples, vocabulary, changed=changed), data, photographic=True)
 
 
 def _plain(one: _Example, vocabulary: Sequence[str]) -> dict[str, object]:
@@ -151,10 +148,10 @@ def _plain(one: _Example, vocabulary: Sequence[str]) -> dict[str, object]:
 
 
 def _pairs(
-    runs: Runs, cell: CellResult, trained: TrainedCell | None
+    results: Results, cell: CellResult, trained: TrainedCell | None
 ) -> tuple[tuple[str, ...], list[tuple[_Scene, _Scene]], bool]:
-    """Choose two pairs of held-back images whose shared labels are best to be seen, one in each direction."""
-    every = held_back(read_tables(runs, cell), seed=cell.seed)
+    """Choose two pairs of held-out images whose shared labels are best to be seen, one in each direction."""
+    every = unseen(read_tables(results, cell), cell)
     names = list(dict.fromkeys([*cell.sources, cell.target]))[:2]
     tables = [every[name] for name in names]
     if len(tables) < 2:
@@ -170,7 +167,7 @@ def _pairs(
     areas = [_areas(table, some, explain) for table, some in zip(tables, rows, strict=True)]
     pairs, used = [], set[tuple[int, int]]()
     for a, b in ((0, 1), (1, 0)):
-        i, j = _best_pair(areas[a], areas[b], {(n, row) for n, row in used}, (a, b))
+        i, j = _best_pair(areas[a], areas[b], used, (a, b))
         used |= {(a, i), (b, j)}
         pairs.append((_scene(tables[a], rows[a][i], explain), _scene(tables[b], rows[b][j], explain)))
     return tables[0].vocabulary, pairs, by_masks
@@ -179,12 +176,12 @@ def _pairs(
 def _candidates(table: SceneTable) -> list[int]:
     rows = np.flatnonzero((table.labels == 1).any(axis=1))
     if not len(rows):
-        raise UnavailableError(f"No held-back image of {table.domain} has a label.")
-    return [int(rows[place]) for place in np.linspace(0, len(rows) - 1, min(_CANDIDATES, len(rows))).astype(int)]
+        raise UnavailableError(f"No held-out image of {table.domain} has a label.")
+    return [int(rows[position]) for position in np.linspace(0, len(rows) - 1, min(_CANDIDATES, len(rows))).astype(int)]
 
 
 def _areas(table: SceneTable, rows: Sequence[int], explain: Explainer | None) -> NDArray[np.float64]:
-    """Return the share of each image that each of its labels covers, (N, L)."""
+    """Return the fraction of each image that each of its labels covers, (N, L)."""
     regions = read_regions(table, rows, size=_SMALL) if explain is None else None
     if regions is None:
         assert explain is not None
@@ -230,7 +227,7 @@ def _scene(table: SceneTable, row: int, explain: Explainer | None) -> _Scene:
 
 
 def _blurred(regions: Tensor) -> Tensor:
-    """Soften the edges of regions, so that places near a small one come next in its ranking, not those of a raster."""
+    """Soften the edges of regions, so that locations near a small one come next in its ranking."""
     width = _PIXELS // 40 * 2 + 1
     for _ in range(3):
         regions = F.avg_pool2d(regions, width, stride=1, padding=width // 2, count_include_pad=False)
@@ -293,7 +290,7 @@ def _fixed_draw(operator: LabelOperator, *, styles: int, channels: int) -> Draw:
             noise = torch.randn(2, styles, channels, generator=generator)
             return Perturbation(noise, torch.randn(2, styles, generator=generator))
         case _:
-            return Mixing(torch.full((2, styles), SHARE))
+            return Mixing(torch.full((2, styles), OWN_STYLE))
 
 
 def _draw(examples: Sequence[_Example], vocabulary: Sequence[str], *, changed: str) -> Figure:

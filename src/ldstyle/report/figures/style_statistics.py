@@ -1,4 +1,4 @@
-"""Style statistics on a plane, and how well domain and label can be told from them."""
+"""Style statistics in the plane, and how well nearest neighbours classify domain and label by them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ldstyle.benchmark.results.records import CellResult
+from ldstyle.benchmark.results.cell import CellResult
+from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.samples import pick_samples
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.deploy.explain import Explainer
@@ -30,23 +31,30 @@ from ldstyle.report.figures.images import (
     BATCH,
     NO_MODELS,
     TrainedCell,
-    attention_kind,
     first_trained,
     has_attention,
-    held_back,
     load_cell,
     read_images,
     read_regions,
     read_tables,
+    unseen,
 )
-from ldstyle.report.figures.neighbours import NEIGHBOURS, Accuracy, standardized, tell
-from ldstyle.report.figures.runs import Runs, UnavailableError
-from ldstyle.report.figures.style import COLOURS, INK, MARKERS, QUIET, arrange, drawing, new_figure, shorten
-from ldstyle.report.model import Absent, Picture
+from ldstyle.report.figures.style import (
+    COLOURS,
+    INK,
+    MARKERS,
+    QUIET,
+    Plate,
+    UnavailableError,
+    arrange,
+    new_figure,
+    require_done,
+    shorten,
+)
 from ldstyle.runs.attention_file import learned_attention
 from ldstyle.types import Moments
 
-SLUG, TITLE = "style-statistics", "Style statistics"
+NEIGHBOURS = 5
 GLOBAL, ATTENTION, MASKS = "global", "per label", "per label, true masks"
 _SAMPLES = 288
 _FEWEST = 12
@@ -74,28 +82,23 @@ class _Pairs:
     statistics: Mapping[str, NDArray[np.float32]]
 
 
-def style_statistics(runs: Runs) -> Picture | Absent:
-    """Embed global and per-label statistics of held-back images by t-SNE, with nearest-neighbour scores beside."""
-    try:
-        cell = _choose(runs)
-        pairs, source = _measure(load_cell(runs, cell), held_back(_tables(runs, cell), seed=cell.seed))
-        places = {kind: _embed(pairs.statistics[kind]) for kind in (GLOBAL, ATTENTION)}
-    except UnavailableError as why:
-        return Absent(SLUG, TITLE, str(why))
+def style_statistics(results: Results) -> Plate:
+    """Embed global and per-label statistics of unseen images by t-SNE, next to nearest-neighbour scores."""
+    cell = _choose(results)
+    tables = unseen(read_tables(results, cell), cell)
+    pairs, source = _measure(load_cell(results, cell), tables)
+    positions = {kind: _embed(pairs.statistics[kind]) for kind in (GLOBAL, ATTENTION)}
     scores = _scores(pairs)
     masks = ", and from the true masks instead" if MASKS in pairs.statistics else ""
     caption = (
-        f"Channel means and deviations at the first stages of {cell.title} ({cell.split}, target {cell.target}, seed "
-        f"{cell.seed}), {len(pairs.label)} held-back images with one of their labels each, as many of each label and "
-        f"domain as there are up to {_per_cell(pairs)}. (a) t-SNE of the statistics of whole images; (b) of the "
-        f"label's region by {source}. Colours are labels, markers domains. (c) How often the {NEIGHBOURS} nearest "
-        f"other images tell the right domain or label from either{masks}, averaged over classes, with 95 % intervals; "
-        "grey strokes: guessing. A plane made by t-SNE can suggest groups; the numbers are computed on the statistics "
+        f"Channel means and deviations at the first stages of {results.titles[cell.method]} ({cell.split}, target "
+        f"{cell.target}, seed {cell.seed}), {len(pairs.label)} images with one of their labels each, up to "
+        f"{_per_cell(pairs)} of each label and domain, drawn from {_counted(tables, cell)}. (a) t-SNE "
+        f"of the statistics of whole images; (b) of the label's region by {source}. Colours are labels, markers "
+        f"domains. (c) Balanced accuracy of domain and label by the {NEIGHBOURS} nearest other images{masks}, with "
+        "95 % intervals; grey strokes: chance. t-SNE can suggest groups; the accuracies are computed on the statistics "
         "themselves."
     )
-
-    def draw() -> Figure:
-        return _draw(pairs, places, scores)
 
     data = {
         "cell": cell.cell,
@@ -109,33 +112,36 @@ def style_statistics(runs: Runs) -> Picture | Absent:
             {
                 "domain": pairs.domains[pairs.domain[i]],
                 "label": pairs.labels[pairs.label[i]],
-                **{kind: [round(float(v), 3) for v in place[i]] for kind, place in places.items()},
+                **{kind: [round(float(v), 3) for v in position[i]] for kind, position in positions.items()},
             }
             for i in range(len(pairs.label))
         ],
     }
-    return Picture(SLUG, TITLE, caption, drawing(draw), data)
+    return Plate(caption, lambda: _draw(pairs, positions, scores), data)
 
 
-def _choose(runs: Runs) -> CellResult:
+def _counted(tables: Mapping[str, SceneTable], cell: CellResult) -> str:
+    """Return the images that samples are drawn from, e.g. ``all 656 images of drone and 600 held-out ones of ucm``."""
+    trained = (cell.target,) if cell.oracle else cell.sources
+    whole = [f"all {len(table):,} images of {name}" for name, table in tables.items() if name not in trained]
+    parts = [f"{len(table):,} held-out images of {name}" for name, table in tables.items() if name in trained]
+    return " and ".join([*whole, *parts])
+
+
+def _choose(results: Results) -> CellResult:
     """Take LD-EFDMix as the paper does, else another model with attention of its own, else any."""
-    runs.require_done()
+    require_done(results)
     _require_tsne()
     cell = first_trained(
-        runs,
-        lambda cell: cell.method == "ld-efdmix" and has_attention(runs, cell),
-        lambda cell: has_attention(runs, cell),
-        lambda cell: attention_kind(cell) == "gradcam",
+        results,
+        lambda cell: cell.method == "ld-efdmix" and has_attention(results, cell),
+        lambda cell: has_attention(results, cell),
+        lambda cell: cell.attention_source == "gradcam",
         lambda cell: not cell.oracle,
     )
     if cell is None:
         raise UnavailableError(NO_MODELS)
     return cell
-
-
-def _tables(runs: Runs, cell: CellResult) -> dict[str, SceneTable]:
-    tables = read_tables(runs, cell)
-    return {name: tables[name] for name in runs.domains if name in tables}
 
 
 def _require_tsne() -> None:
@@ -176,10 +182,10 @@ def _measure(trained: TrainedCell, tables: Mapping[str, SceneTable]) -> tuple[_P
 
 def _frequent(tables: Sequence[SceneTable]) -> list[int]:
     """Return the labels that most images of every domain have, as many as there are colours."""
-    shares = np.mean([(table.labels == 1).mean(axis=0) for table in tables], axis=0)
-    present = [int(label) for label in np.argsort(-shares, kind="stable") if shares[label] > 0]
+    fractions = np.mean([(table.labels == 1).mean(axis=0) for table in tables], axis=0)
+    present = [int(label) for label in np.argsort(-fractions, kind="stable") if fractions[label] > 0]
     if not present:
-        raise UnavailableError("No held-back image has a label.")
+        raise UnavailableError("No unseen image has a label.")
     return sorted(present[: len(COLOURS)])
 
 
@@ -257,12 +263,12 @@ def _embed(statistics: NDArray[np.float32]) -> NDArray[np.float32]:
 
     perplexity = min(30.0, (len(statistics) - 1) / 3)
     embedding = TSNE(perplexity=perplexity, init="pca", random_state=0)
-    places: NDArray[np.float32] = embedding.fit_transform(standardized(statistics).astype(np.float32))
-    return places
+    positions: NDArray[np.float32] = embedding.fit_transform(standardized(statistics).astype(np.float32))
+    return positions
 
 
 def _scores(pairs: _Pairs) -> dict[str, dict[str, Accuracy | None]]:
-    """Tell domain, label, and label by images of other domains only, from each kind of statistics."""
+    """Classify domain, label, and label by images of other domains only, by each kind of statistics."""
     same_image = pairs.image[:, None] == pairs.image[None]
     same_domain = pairs.domain[:, None] == pairs.domain[None]
     tasks = {
@@ -271,7 +277,7 @@ def _scores(pairs: _Pairs) -> dict[str, dict[str, Accuracy | None]]:
         "label, from other domains": (pairs.label, same_image | same_domain),
     }
     return {
-        task: {kind: tell(values, classes, forbidden) for kind, values in pairs.statistics.items()}
+        task: {kind: neighbour_accuracy(values, classes, forbidden) for kind, values in pairs.statistics.items()}
         for task, (classes, forbidden) in tasks.items()
     }
 
@@ -281,7 +287,7 @@ def _per_cell(pairs: _Pairs) -> int:
 
 
 def _draw(
-    pairs: _Pairs, places: Mapping[str, NDArray[np.float32]], scores: Mapping[str, Mapping[str, Accuracy | None]]
+    pairs: _Pairs, positions: Mapping[str, NDArray[np.float32]], scores: Mapping[str, Mapping[str, Accuracy | None]]
 ) -> Figure:
     across, down = arrange(2, 2)
     figure = new_figure(3.2 if across > 1 else 8.4)
@@ -291,8 +297,8 @@ def _draw(
     titles = {GLOBAL: "(a) global statistics", ATTENTION: "(b) per-label statistics"}
     groups = {GLOBAL: (pairs.domain, pairs.domains), ATTENTION: (pairs.label, pairs.labels)}
     for axes, (kind, title) in zip(planes.subplots(down, across), titles.items(), strict=True):
-        _scatter(axes, pairs, places[kind])
-        _name_groups(axes, places[kind], *groups[kind])
+        _scatter(axes, pairs, positions[kind])
+        _name_groups(axes, positions[kind], *groups[kind])
         axes.set_title(title)
     handles = [_handle(COLOURS[n], "o", shorten(name)) for n, name in enumerate(pairs.labels)]
     handles += [_handle(QUIET, MARKERS[d % len(MARKERS)], shorten(name)) for d, name in enumerate(pairs.domains)]
@@ -313,31 +319,31 @@ def _handle(colour: str, marker: str, text: str) -> Line2D:
     return Line2D([], [], linestyle="none", marker=marker, color=colour, label=text)
 
 
-def _scatter(axes: Axes, pairs: _Pairs, places: NDArray[np.float32]) -> None:
+def _scatter(axes: Axes, pairs: _Pairs, positions: NDArray[np.float32]) -> None:
     for n in range(len(pairs.labels)):
         for d in range(len(pairs.domains)):
             chosen = (pairs.label == n) & (pairs.domain == d)
-            axes.plot(*places[chosen].T, linestyle="none", marker=MARKERS[d % len(MARKERS)], color=COLOURS[n],
+            axes.plot(*positions[chosen].T, linestyle="none", marker=MARKERS[d % len(MARKERS)], color=COLOURS[n],
                       markersize=3.6, markeredgecolor="white", markeredgewidth=0.3)  # fmt: skip
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(True)
 
 
-def _name_groups(axes: Axes, places: NDArray[np.float32], group: NDArray[np.int64], names: Sequence[str]) -> None:
+def _name_groups(axes: Axes, positions: NDArray[np.float32], group: NDArray[np.int64], names: Sequence[str]) -> None:
     """Name each group where it is densest and no other name stands, for print without colours."""
     taken: list[NDArray[np.float32]] = []
-    reach = np.ptp(places, axis=0) * (0.2, 0.06)  # about the width and height of a name
+    reach = np.ptp(positions, axis=0) * (0.2, 0.06)  # about the width and height of a name
     for n, name in enumerate(names):
-        own = places[group == n]
+        own = positions[group == n]
         if len(own) < NEIGHBOURS:
             continue
         distance = np.linalg.norm(own[:, None] - own[None], axis=2)
         crowd = np.sort(distance, axis=1)[:, :NEIGHBOURS].mean(axis=1)
-        free = [not any((abs(place - other) < reach).all() for other in taken) for place in own]
-        place = own[np.lexsort((crowd, ~np.array(free)))[0]]
-        taken.append(place)
-        x, y = place.tolist()
+        free = [not any((abs(position - other) < reach).all() for other in taken) for position in own]
+        position = own[np.lexsort((crowd, ~np.array(free)))[0]]
+        taken.append(position)
+        x, y = position.tolist()
         axes.text(x, y, shorten(name, 12), size=6.5, ha="center", va="center", color=INK, weight="bold",
                   path_effects=[withStroke(linewidth=2.2, foreground="white")])  # fmt: skip
 
@@ -351,8 +357,8 @@ def _score_dots(axes: Axes, scores: Mapping[str, Mapping[str, Accuracy | None]])
     tasks = [task for task, of_task in scores.items() if any(of_task.values())]
     for row, task in enumerate(tasks):
         known = {kind: one for kind, one in scores[task].items() if one is not None}
-        for place, (kind, one) in enumerate(known.items()):
-            y = row + (place - (len(known) - 1) / 2) * 0.22
+        for position, (kind, one) in enumerate(known.items()):
+            y = row + (position - (len(known) - 1) / 2) * 0.22
             ends = [100 * (one.score - 1.96 * one.error), 100 * (one.score + 1.96 * one.error)]
             axes.plot(ends, [y, y], color=QUIET, linewidth=1, zorder=2)
             axes.plot(100 * one.score, y, linestyle="none", markersize=5, zorder=3, **_kind_marker(kind))
@@ -360,7 +366,70 @@ def _score_dots(axes: Axes, scores: Mapping[str, Mapping[str, Accuracy | None]])
         chance = next(iter(known.values())).chance
         axes.plot([100 * chance] * 2, [row - 0.38, row + 0.38], color=QUIET, linewidth=1.4, linestyle=(0, (1, 1)))
     axes.set_yticks(range(len(tasks)), [fill(task, 11) for task in tasks])
-    axes.set(ylim=(len(tasks) - 0.45, -0.55), xlim=(0, 104), xticks=range(0, 101, 25), xlabel="told right (%)")
+    axes.set(ylim=(len(tasks) - 0.45, -0.55), xlim=(0, 104), xticks=range(0, 101, 25), xlabel="balanced accuracy (%)")
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    axes.set_title("(c) what they tell")
+    axes.set_title("(c) nearest neighbours")
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A balanced accuracy: the mean over classes of the fraction of their samples that is classified correctly.
+
+    Attributes:
+        score: Balanced accuracy.
+        error: Its standard error.
+        chance: Accuracy of guessing: one over the number of classes.
+        samples: Number of samples judged.
+    """
+
+    score: float
+    error: float
+    chance: float
+    samples: int
+
+
+def neighbour_accuracy(
+    features: NDArray[np.floating[Any]],
+    classes: NDArray[np.int64],
+    forbidden: NDArray[np.bool_],
+    *,
+    neighbours: int = NEIGHBOURS,
+) -> Accuracy | None:
+    """Classify each sample by its nearest other samples.
+
+    Args:
+        features: (N, F); each column is brought to unit deviation first.
+        classes: Class of each sample, (N,).
+        forbidden: True where a sample must not be judged by another, (N, N): itself, or another crop of its image.
+        neighbours: Nearest samples that vote; of equal votes the nearer side's count.
+
+    Returns:
+        The accuracy; ``None`` if fewer than two classes can be judged.
+    """
+    scaled = standardized(features)
+    distance = np.square(scaled[:, None] - scaled[None]).sum(axis=2)
+    distance[forbidden] = np.inf
+    judged = np.isfinite(distance).any(axis=1)
+    found = np.unique(classes[judged])
+    if len(found) < 2:
+        return None
+    order = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
+    rank_weight = 1 - 1e-3 * np.arange(order.shape[1])  # only ever decides between equal numbers of votes
+    valid = np.take_along_axis(np.isfinite(distance), order, axis=1)
+    votes = np.zeros((len(classes), classes.max() + 1))
+    for rank in range(order.shape[1]):
+        np.add.at(votes, (np.arange(len(classes)), classes[order[:, rank]]), rank_weight[rank] * valid[:, rank])
+    right = votes.argmax(axis=1) == classes
+    fractions = [(right[judged & (classes == c)].mean(), (judged & (classes == c)).sum()) for c in found]
+    score = float(np.mean([rate for rate, _ in fractions]))
+    variance = float(sum(rate * (1 - rate) / count for rate, count in fractions)) / len(found) ** 2
+    return Accuracy(score, variance**0.5, 1 / len(found), int(judged.sum()))
+
+
+def standardized(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Bring each column to mean zero and unit deviation; a constant one becomes zero."""
+    values = features.astype(np.float64)
+    deviation = values.std(axis=0)
+    scaled: NDArray[np.float64] = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    return scaled

@@ -10,71 +10,78 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ldstyle.benchmark.results.comparison import Difference
+from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin
 from ldstyle.benchmark.results.statistics import LEAST_VALUES, smallest_p
-from ldstyle.report.figures.runs import Runs, split_title
-from ldstyle.report.figures.style import FAINT, INK, QUIET, Look, arrange, drawing, looks, new_figure, panels, shorten
-from ldstyle.report.model import Absent, Picture
-from ldstyle.report.order import global_twin
-from ldstyle.report.tables.values import DASH, signed
+from ldstyle.benchmark.results.view import Results
+from ldstyle.report.figures.style import (
+    FAINT,
+    INK,
+    PART,
+    QUIET,
+    Look,
+    Plate,
+    UnavailableError,
+    arrange,
+    looks,
+    new_figure,
+    panels,
+    seeds_per_method,
+    shorten,
+    split_title,
+    target_text,
+)
+from ldstyle.report.model import DASH, signed
 
-SLUG, TITLE = "differences", "Paired differences"
 AVERAGE = "average"
 _COLUMNS = 4
 _Groups = Mapping[str, Sequence[Difference]]
 
 
-def paired_differences(runs: Runs) -> Picture | Absent:
+def paired_differences(results: Results) -> Plate:
     """Draw the paired differences in mAP on each split and on average, with 95 % intervals."""
-    places = ([AVERAGE] if len(runs.splits) > 1 else []) + list(runs.splits)
-    found = {place: _groups(runs, None if place == AVERAGE else place) for place in places}
-    if not any(one.values for groups in found.values() for group in groups.values() for one in group):
-        reason = (
+    grid = results.main
+    splits = grid.done_splits
+    panels_ = ([AVERAGE] if len(splits) > 1 else []) + list(splits)
+    found = {panel: _groups(grid, None if panel == AVERAGE else panel) for panel in panels_}
+    kept = {panel: groups for panel, groups in found.items() if any(one.values for g in groups.values() for one in g)}
+    if not kept:
+        command = results.command("run", ["erm", "efdmix", "ld-efdmix-gc"])
+        raise UnavailableError(
             "There is nothing to compare: that takes ERM and another method, or a label-decoupled method and its "
-            "global twin, at the same seeds. Run e.g. `ldstyle bench run --methods erm efdmix ld-efdmix-gc`."
+            f"global twin, at the same seeds. Run e.g. `{command}`."
         )
-        return Absent(SLUG, TITLE, reason)
-    kept = {place: groups for place, groups in found.items() if any(one.values for g in groups.values() for one in g)}
     caption = (
-        f"Difference in mAP on {runs.part_text}, in points, paired by seed ({runs.seeds_text()}): above the rule each "
-        "method minus ERM, below it each label-decoupled method minus its global twin. Bars: 95 % bootstrap intervals "
-        f"over seeds, too narrow where seeds are few and left out below {LEAST_VALUES}; small strokes: single "
-        "seeds; at the right the means. "
-        f"{_power(kept)}The average is over all splits."
+        f"Difference in mAP on {target_text(grid)}, in points, paired by seed ({seeds_per_method(grid)}): above the "
+        "rule each method minus ERM, below it each label-decoupled method minus its global twin. Bars: 95 % bootstrap "
+        f"intervals over seeds, too narrow where seeds are few and left out below {LEAST_VALUES}; small strokes: "
+        f"single seeds; at the right the means. {_power(kept)}The average is over all splits."
     )
-
-    def draw() -> Figure:
-        return _draw(kept, runs)
-
     data = {
-        "part": runs.part,
-        "splits": runs.splits,
-        "titles": runs.titles,
+        "part": PART,
+        "splits": splits,
+        "titles": grid.done_titles,
         "differences": {
-            place: {name: [_plain(one) for one in group] for name, group in groups.items()}
-            for place, groups in kept.items()
+            panel: {name: [_plain(one) for one in group] for name, group in groups.items()}
+            for panel, groups in kept.items()
         },
     }
-    return Picture(SLUG, TITLE, caption, drawing(draw), data)
+    return Plate(caption, lambda: _draw(kept, grid), data)
 
 
 def _power(found: Mapping[str, _Groups]) -> str:
-    """Say which p-values the most seeds that were paired allow."""
+    """Return the smallest p-value that the largest number of pairs allows."""
     pairs = max(len(one.values) for groups in found.values() for group in groups.values() for one in group)
     return f"The exact test's smallest p-value is {smallest_p(pairs):.2g}, before correction. "
 
 
-def _groups(runs: Runs, split: str | None) -> dict[str, list[Difference]]:
+def _groups(grid: Results, split: str | None) -> dict[str, list[Difference]]:
     """Return the comparisons of a panel; p-values are corrected within each group."""
     groups: dict[str, list[Difference]] = {}
-    methods = [name for name in runs.titles if name != "oracle"]
-    if "erm" in methods:
-        groups["ERM"] = runs.main.compare("erm", methods=methods, split=split, part=runs.part)
-    pairs = [(name, global_twin(name)) for name in methods]
-    twins = [(name, twin) for name, twin in pairs if twin in runs.titles]
-    if twins:
-        groups["global twin"] = [
-            runs.main.difference(name, str(twin), split=split, part=runs.part) for name, twin in twins
-        ]
+    methods = [name for name in grid.done_titles if name != ORACLE]
+    if BASELINE in methods:
+        groups["ERM"] = grid.compare(BASELINE, methods=methods, split=split, part=PART)
+    twins = {name: twin for name in methods if (twin := global_twin(name)) in grid.done_titles and twin}
+    groups["global twin"] = [grid.difference(name, twin, split=split, part=PART) for name, twin in twins.items()]
     return {name: group for name, group in groups.items() if group}
 
 
@@ -92,20 +99,20 @@ def _plain(one: Difference) -> dict[str, Any]:
     }
 
 
-def _draw(found: Mapping[str, _Groups], runs: Runs) -> Figure:
+def _draw(found: Mapping[str, _Groups], grid: Results) -> Figure:
     rows = _rows(found)
     across, down = arrange(len(found), _COLUMNS)
     figure = new_figure(0.3 + down * (0.75 + 0.19 * max(3, len(rows))), width=7.1 if across > 1 else 5.2)
-    look, limits = looks(list(runs.titles)), _limits(found)
-    grid = panels(figure, len(found), columns=_COLUMNS, sharex=True)
-    for number, (place, (axes,)) in enumerate(zip(found, grid, strict=True)):
-        title = "average over splits" if place == AVERAGE else split_title(place, shorten(runs.splits[place], 12))
+    look, limits = looks(list(grid.done_titles)), _limits(found)
+    every = panels(figure, len(found), columns=_COLUMNS, sharex=True)
+    for number, (panel, (axes,)) in enumerate(zip(found, every, strict=True)):
+        title = "average over splits" if panel == AVERAGE else split_title(panel, shorten(grid.done_splits[panel], 12))
         axes.set_title(title, size=8 if across < _COLUMNS else 7)
-        by_pair = {(name, one.method): one for name, group in found[place].items() for one in group}
+        by_pair = {(name, one.method): one for name, group in found[panel].items() for one in group}
         for y, row in enumerate(rows):
             if row in by_pair:
                 _interval(axes, y, by_pair[row], look[row[1]])
-        _names(axes, rows, runs, named=number % across == 0)
+        _names(axes, rows, grid, named=number % across == 0)
         _numbers(axes, rows, by_pair)
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.grid(axis="x")
@@ -119,8 +126,8 @@ def _draw(found: Mapping[str, _Groups], runs: Runs) -> Figure:
 def _rows(found: Mapping[str, _Groups]) -> list[tuple[str, str]]:
     """Return group and method of every row; a row without a method divides the groups."""
     groups: dict[str, dict[str, None]] = {}
-    for of_place in found.values():
-        for name, group in of_place.items():
+    for of_panel in found.values():
+        for name, group in of_panel.items():
             groups.setdefault(name, {}).update({one.method: None for one in group})
     rows: list[tuple[str, str]] = []
     for name, methods in groups.items():
@@ -138,8 +145,8 @@ def _interval(axes: Axes, y: int, one: Difference, look: Look) -> None:
     axes.plot(100 * one.mean, y, linestyle="none", markersize=5.2, zorder=4, **look.points())
 
 
-def _names(axes: Axes, rows: Sequence[tuple[str, str]], runs: Runs, *, named: bool) -> None:
-    names = [_row_name(group, method, runs) for group, method in rows] if named else []
+def _names(axes: Axes, rows: Sequence[tuple[str, str]], grid: Results, *, named: bool) -> None:
+    names = [_row_name(group, method, grid) for group, method in rows] if named else []
     axes.set_yticks(range(len(rows)), names if named else [""] * len(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -150,11 +157,11 @@ def _names(axes: Axes, rows: Sequence[tuple[str, str]], runs: Runs, *, named: bo
             axes.axhspan(y - 0.5, y + 0.5, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
 
 
-def _row_name(group: str, method: str, runs: Runs) -> str:
+def _row_name(group: str, method: str, grid: Results) -> str:
     if not method:
         return ""
-    baseline = "ERM" if group == "ERM" else runs.titles[str(global_twin(method))]
-    return f"{shorten(runs.titles[method])} − {shorten(baseline)}"
+    baseline = "ERM" if group == "ERM" else grid.titles[str(global_twin(method))]
+    return f"{shorten(grid.titles[method])} − {shorten(baseline)}"
 
 
 def _limits(found: Mapping[str, _Groups]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Commands in the reasons of absent items run as printed."""
+"""Commands of a view, which absent items of a report print, run as printed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 import shlex
 
 import pytest
+from tests.report.conftest import Grid
 
+from ldstyle.benchmark.results.view import Results
 from ldstyle.cli import main
-from ldstyle.report.advice import with_commands
 from ldstyle.report.build import build_report
-from ldstyle.report.model import Absent
 
 
 def commands(text):
     return [shlex.split(found) for found in re.findall(r"`(ldstyle bench [^`]*)`", text)]
 
 
-def test_missing_methods_are_added_by_the_command_that_is_printed(make_grid, scenes, tmp_path, capsys):
-    grid = make_grid(domains=("suburb", "harbour", "region"), root=str(scenes))
+def test_missing_methods_are_added_by_the_command_that_is_printed(scenes, tmp_path, capsys):
+    grid = Grid(tmp_path / "grid", domains=("suburb", "harbour", "region"), root=str(scenes))
     grid.fill(["ld-efdmix"], splits=("s1",), seeds=2)
     slugs = ["twins-all", "differences-all", "oracle-gap"]
     report = build_report([grid.folder], tmp_path / "report", only=slugs)
@@ -33,20 +33,18 @@ def test_missing_methods_are_added_by_the_command_that_is_printed(make_grid, sce
 
 
 @pytest.mark.parametrize("command", ["run", "ablations", "sensitivity", "status"])
-def test_a_command_without_methods_is_that_of_the_grid(make_grid, command):
-    grid = make_grid()
+def test_a_command_without_methods_is_that_of_the_grid(tmp_path, scenes, capsys, command):
+    grid = Grid(tmp_path / "grid", domains=("suburb", "harbour", "region"), root=str(scenes))
     grid.fill(["erm", "efdmix"], splits=("s1",), seeds=2)
-    item = with_commands(Absent("x", "X", f"Run `ldstyle bench {command}`."), grid.folder, grid.read())
-    (words,) = commands(item.reason)
+    words = shlex.split(grid.view().command(command))
     assert words[words.index("--results") + 1] == str(grid.folder)
     if command == "run":
         assert words[words.index("--methods") + 1 :][:2] == ["erm", "efdmix"]
     if command != "status":
         assert words[words.index("--preset") + 1] == "smoke"
+        assert words[words.index("--data") + 1] == str(scenes)
+        assert main([*words[1:], "--dry-run"]) == 0, capsys.readouterr().err
 
 
-def test_commands_that_are_whole_stay_as_they_are(make_grid):
-    grid = make_grid()
-    grid.fill(["erm"], splits=("s1",), seeds=1)
-    item = Absent("x", "X", "Try `ldstyle bench run --data synthetic --methods ld` and `ldstyle data check`.")
-    assert with_commands(item, grid.folder, grid.read()) == item
+def test_a_view_without_a_folder_has_short_commands():
+    assert Results([]).command("run", ["erm"]) == "ldstyle bench run --methods erm"

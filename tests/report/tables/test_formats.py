@@ -12,26 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from ldstyle.report.formats import FORMATS, latex_document, to_csv, to_latex, to_markdown, write_table
-from ldstyle.report.model import Table, Value
-from ldstyle.report.tables import ablation_tables, make_tables, search_space_table, selected_tables
-from ldstyle.report.tables.values import Repeated, Statistic
+from ldstyle.report.model import Change, Column, Interval, Mean, Number, Row, Table, Value, Word
+from ldstyle.report.tables import make_tables
+from ldstyle.report.tables.formats import FORMATS, latex_document, to_csv, to_latex, to_markdown, write_table
 
 FAILED = "1 of 2 seeds; seed 1 failed"
 TABLE = Table(
     slug="split-s1-test",
     title="s1: target city",
     caption="Over 2 seeds (0, 1), in %.",
-    columns=("method (2 seeds)", "mAP", "Δ", "95 %"),
+    columns=(Column("method (2 seeds)"), Column("mAP"), Column("Δ"), Column("95 %")),
     rows=(
-        (Value("ERM"), Statistic("50.0 ± 14.1", 50.0, sd=14.125, n=2), Value("–"), Value("–")),
-        (
-            Value("LD_x"),
-            Statistic("60.0 (n = 1)", 60.0, True, FAILED, n=1),
-            Statistic("+10.0", 10.0, n=1, low=9.5, high=10.5),
-            Repeated("[+9.5, +10.5]", 9.5),
+        Row((Word("ERM"), Mean(number=50.0, sd=14.125, n=2), Value(), Value())),
+        Row(
+            (
+                Word("LD_x"),
+                Mean(number=60.0, n=1, missing=1, best=True, note=FAILED),
+                Change(number=10.0, by_seed=(10.0,), low=9.5, high=10.5),
+                Interval(number=9.5, high=10.5),
+            )
         ),
-        (Value("Oracle"), Value("–", note=FAILED), Value("−0.5", -0.5, note="other"), Value("–")),
+        Row((Word("Oracle"), Value(note=FAILED), Number(number=-0.5, digits=1, note="other"), Value())),
     ),
     rules=(2,),
 )
@@ -39,11 +40,11 @@ HOSTILE = Table(
     slug="a b_{%}#",
     title="# ] [ * _",
     caption=f"{string.punctuation} {string.punctuation[::-1]} -- --- ?` !` ±−×≈≤≥→…–— αβγλμρστΔ é ü ß",
-    columns=(r"\input{x}", "[1]", "*"),
+    columns=(Column(r"\input{x}"), Column("[1]"), Column("*")),
     rows=(
-        (Value("[2pt] row"), Value("* row", best=True), Value("a & b % c", note="$x^2_1$ {} \\")),
-        (Value("*"), Value("line\nbreak\ttab"), Value("nul\x00\u200bhidden")),
-        (Value("[+1.0, −2.0]"), Value("100 %", 100.0), Value("~")),
+        Row((Word("[2pt] row"), Word("* row", best=True), Word("a & b % c", note="$x^2_1$ {} \\"))),
+        Row((Word("*"), Word("line\nbreak\ttab"), Word("nul\x00\u200bhidden"))),
+        Row((Word("[+1.0, −2.0]"), Word("100 %", number=100.0), Word("~"))),
     ),
     rules=(1, 2),
 )
@@ -108,7 +109,8 @@ def test_a_name_cannot_break_out_of_its_cell():
     rows = to_markdown(HOSTILE).splitlines()
     bars = [line.replace("\\|", "").count("|") for line in rows if line.startswith("| ")]
     assert bars == [4] * 5
-    named = Table("x", "x", "x", ("m",), ((Value("<script>a|b</script> [x](y) `c` *d*"),),))
+    row = Row((Word("<script>a|b</script> [x](y) `c` *d*"),))
+    named = Table("x", "x", "x", (Column("m"),), (row,))
     assert "| &lt;script>a\\|b&lt;/script> [x]\\(y) \\`c\\` \\*d\\* |" in to_markdown(named)
     body = to_latex(named).splitlines()
     assert r"\textless{}script\textgreater{}a\textbar{}b\textless{}/script\textgreater{} {[}x{]}(y) " in body[-4]
@@ -116,7 +118,8 @@ def test_a_name_cannot_break_out_of_its_cell():
 
 @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", " =1", "\t=1"])
 def test_csv_cells_that_spreadsheets_would_compute_become_text(name):
-    table = Table("t", "T", "", ("method", name), ((Value(name), Value("−1.5", -1.5, note=name)),))
+    row = Row((Word(name), Number(number=-1.5, digits=1, note=name)))
+    table = Table("t", "T", "", (Column("method"), Column(name)), (row,))
     header, line = csv.reader(to_csv(table).splitlines())
     shown = " ".join(name.split())
     assert header == ["method", f"'{shown}", "note"]
@@ -153,8 +156,7 @@ def test_latex_compiles_with_hostile_names_and_a_whole_report(tmp_path, make_gri
     grid.fill(["ld-efdmix-gc.uniform"], splits=["s1"])
     grid.plan(["csu"], ["s1"], [0, 1])
     grid.fail("csu", "s1", 0)
-    cells = grid.read()
-    made = [*make_tables(cells), *ablation_tables(cells), *selected_tables(cells), search_space_table()]
+    made = make_tables(grid.view())
     tables = [HOSTILE, *(table for table in made if isinstance(table, Table))]
     assert len(tables) > 15
     # Each on a page of its own.

@@ -10,47 +10,50 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ldstyle.benchmark.grid.methods import TITLES
-from ldstyle.benchmark.grid.sensitivity import SWEEPS, Sweep, sweep_points
+from ldstyle.benchmark.grid.sensitivity import SWEEPS, Sweep
 from ldstyle.benchmark.paper import TABLE_3
 from ldstyle.benchmark.results.comparison import Entry
-from ldstyle.report.figures.runs import Runs
-from ldstyle.report.figures.style import GREY, INK, Look, arrange, drawing, looks, new_figure, panels
-from ldstyle.report.model import Absent, Picture
+from ldstyle.benchmark.results.studies import sweep_points
+from ldstyle.benchmark.results.view import Results
+from ldstyle.report.figures.style import (
+    GREY,
+    INK,
+    PART,
+    Look,
+    Plate,
+    UnavailableError,
+    arrange,
+    looks,
+    new_figure,
+    panels,
+    target_text,
+)
 
-SLUG, TITLE = "sensitivity", "Sensitivity"
 _SELECTED = {"stages": "stages", "top-ratio": "top_ratio", "refresh": "refresh_every"}
-"""Column of Table 3 that holds the paper's selected value of a sweep."""
+"""Column of Table 3 with the paper's selected value of a sweep."""
 
 _LOGARITHMIC = ("temperature", "bank")
 _COLUMNS = 3
 
 
-def sensitivity_panels(runs: Runs) -> Picture | Absent:
+def sensitivity_panels(results: Results) -> Plate:
     """Draw the mAP over the values of each of the five sweeps; the paper's selected values are marked."""
-    cells = [cell for cell in runs.results if "~" in cell.method and cell.status == "done"]
-    if not cells:
-        reason = (
-            "There are no sweeps among these results. Run `ldstyle bench sensitivity` with the same data, preset and "
-            "results folder."
-        )
-        return Absent(SLUG, TITLE, reason, optional=True)
-    split, target = cells[0].split, cells[0].target
-    found = {sweep.name: sweep_points(runs.results, sweep, split=split, part=runs.part) for sweep in SWEEPS}
-    means = {sweep.name: runs.main.entry(sweep.base, split=split, part=runs.part).mean for sweep in SWEEPS}
-    seeds = sorted({cell.seed for cell in cells})
+    swept = results.select(lambda cell: "~" in cell.method and cell.status == "done")
+    if not swept.cells:
+        command = results.command("sensitivity")
+        raise UnavailableError(f"There are no sweeps among these results. Run `{command}`.", optional=True)
+    split, target = swept.cells[0].split, swept.cells[0].target
+    found = {sweep.name: sweep_points(results.cells, sweep, split=split, part=PART) for sweep in SWEEPS}
+    means = {sweep.name: results.main.entry(sweep.base, split=split, part=PART).mean for sweep in SWEEPS}
     marked = "Dotted: the value that Table 3 selects for this target. " if target in TABLE_3 else ""
     caption = (
-        f"mAP on {runs.part_text} of {target} ({split}) as one setting varies; seed{'s' * (len(seeds) > 1)} "
-        f"{', '.join(map(str, seeds))}, shared by all points and different from those of the main runs. "
+        f"mAP on {target_text(swept.on(split))} ({split}) as one setting varies; seed{'s' * (len(swept.seeds) > 1)} "
+        f"{', '.join(map(str, swept.seeds))}, shared by all points and different from those of the main runs. "
         f"{marked}Dashed: mean of the main runs of the same method, where there are any. One run per point and seed: "
         "differences within the spread of seeds mean nothing."
     )
-
-    def draw() -> Figure:
-        return _draw(found, means, target)
-
     data = {
-        "part": runs.part,
+        "part": PART,
         "split": split,
         "target": target,
         "sweeps": {
@@ -64,7 +67,7 @@ def sensitivity_panels(runs: Runs) -> Picture | Absent:
             for sweep in SWEEPS
         },
     }
-    return Picture(SLUG, TITLE, caption, drawing(draw), data)
+    return Plate(caption, lambda: _draw(found, means, target), data)
 
 
 def _plain(value: Any, entry: Entry) -> dict[str, Any]:
@@ -106,18 +109,18 @@ def _sweep(axes: Axes, sweep: Sweep, points: Sequence[tuple[Any, Entry]], look: 
     values = [value for value, _ in points]
     chosen = _selected(sweep, target)
     if sweep.setting == "stages":  # sets of stages have no order that a line could follow
-        places: list[float] = list(range(len(values)))
-        axes.set_xticks(places, ["+".join(map(str, value)) for value in values], rotation=45, ha="right", size=6.5)
+        positions: list[float] = list(range(len(values)))
+        axes.set_xticks(positions, ["+".join(map(str, value)) for value in values], rotation=45, ha="right", size=6.5)
         chosen = values.index(tuple(chosen)) if chosen is not None and tuple(chosen) in values else None
     else:
-        places = [float(value) for value in values]
+        positions = [float(value) for value in values]
         if sweep.name in _LOGARITHMIC:
             axes.set_xscale("log")
-        axes.set_xticks(places, [f"{value:g}" for value in values])
+        axes.set_xticks(positions, [f"{value:g}" for value in values])
         axes.minorticks_off()
     if chosen is not None:
         axes.axvline(chosen, color=GREY, linewidth=1.2, linestyle=":", zorder=1)
-    measured = [(x, entry) for x, (_, entry) in zip(places, points, strict=True) if entry.mean is not None]
+    measured = [(x, entry) for x, (_, entry) in zip(positions, points, strict=True) if entry.mean is not None]
     for x, entry in measured:
         axes.plot([x] * len(entry.values), [100 * value for value in entry.values.values()], linestyle="none",
                   marker="_", color=look.colour, alpha=0.6)  # fmt: skip
