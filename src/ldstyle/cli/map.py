@@ -10,7 +10,8 @@ from pathlib import Path
 from ldstyle.cli import INTERRUPTED
 from ldstyle.cli.model_options import add_computing, load_for, model_files, positive
 from ldstyle.cli.outputs import add_force, guarded
-from ldstyle.deploy.scene.mapping import MapOptions, footprints_of, map_scene
+from ldstyle.data.scenes.raster import is_address
+from ldstyle.deploy.scene.mapping import MapOptions, map_scene, outputs_of
 from ldstyle.progress import open_display
 
 
@@ -26,11 +27,14 @@ def main(argv: Sequence[str]) -> int:
         min_valid=arguments.min_valid,
         batch_size=arguments.batch_size,
         allow_virtual=arguments.allow_virtual,
+        allow_remote=arguments.allow_remote,
+        preview=arguments.preview,
         trained_gsd=tuple(arguments.trained_gsd),
     )
-    out = arguments.out or Path(f"{arguments.scene.stem}-labels.tif")
+    out = arguments.out or Path(f"{Path(arguments.scene).stem}-labels.tif")
     inputs = [arguments.scene, *model_files(arguments.model)]
-    with guarded(out, footprints_of(out), inputs=inputs, force=arguments.force):
+    files = outputs_of(out, preview=arguments.preview)
+    with guarded(out, *files.values(), inputs=inputs, force=arguments.force):
         try:
             _map(arguments, out, options)
         except KeyboardInterrupt:
@@ -51,12 +55,14 @@ def _map(arguments: argparse.Namespace, out: Path, options: MapOptions) -> None:
             display.say(sentence)
         display.say(f"probabilities: {made.raster}")
         display.say(f"{made.regions} footprints: {made.footprints}")
+        for name, path in made.others.items():
+            display.say(f"{name}: {path}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ldstyle map", description=main.__doc__)
     parser.add_argument("model", help="run folder, or its model.json or model.safetensors")
-    parser.add_argument("scene", type=Path, help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
+    parser.add_argument("scene", type=_scene, help="GeoTIFF, PNG, JPEG or JPEG 2000 file, or an address")
     parser.add_argument("--out", type=Path, help="GeoTIFF to write (default: SCENE-labels.tif in this folder)")
     add_force(parser)
     parser.add_argument("--tile", type=positive, help="side of a tile in pixels of the scene (default: the model's)")
@@ -78,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         help="cells of the map along a tile's side: 1 no overlap, 2 half, 4 three quarters (default: %(default)s)",
     )
     parser.add_argument(
-        "--bands", type=int, nargs=3, metavar=("R", "G", "B"), help="bands (default: 1 2 3, or 1 1 1 for grey)"
+        "--bands", type=int, nargs="+", metavar="BAND", help="bands, e.g. R G B (default: 1 2 3, or 1 1 1 for grey)"
     )
     parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="values of black and white")
     parser.add_argument(
@@ -89,5 +95,17 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="open any format of GDAL; virtual rasters such as VRT read every file and address that they name",
     )
+    parser.add_argument(
+        "--allow-remote",
+        action="store_true",
+        help="read a scene from an address of GDAL, such as https://... or /vsis3/...",
+    )
+    parser.add_argument(
+        "--preview", action="store_true", help="write a page to look at, too, which needs no network (.html)"
+    )
     add_computing(parser, workers=False)
     return parser
+
+
+def _scene(text: str) -> Path | str:
+    return text if is_address(text) else Path(text)

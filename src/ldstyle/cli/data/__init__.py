@@ -1,4 +1,4 @@
-"""``ldstyle data``: check, describe, cache, draw, show and unpack data sets."""
+"""``ldstyle data``: check, describe, cache, draw, show, unpack and cut data sets."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from ldstyle.cli.data import importing, tiling
 from ldstyle.cli.outputs import add_force, guarded
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 
@@ -140,6 +141,18 @@ def synth(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def tile(arguments: argparse.Namespace) -> int:
+    """Cut whole scenes and their labels into tiles, masks and a table; an interrupted run resumes."""
+    console = Console(markup=False)
+    return tiling.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Turn a multi-label data set of torchgeo into images and a table; an interrupted run resumes."""
+    console = Console(markup=False)
+    return importing.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
+
+
 def show(arguments: argparse.Namespace) -> int:
     """Draw how each label looks in each domain."""
     from ldstyle.data.domains.samples import class_samples, save_figure
@@ -185,7 +198,7 @@ def _read(arguments: argparse.Namespace, *, require_images: bool = True) -> tupl
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ldstyle data",
-        description="Check, describe, cache, draw, show and unpack data sets.",
+        description="Check, describe, cache, draw, show, unpack and cut data sets.",
         epilog=LAYOUTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -193,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(run: Callable[[argparse.Namespace], int], *, reads: bool = True) -> argparse.ArgumentParser:
         summary = (run.__doc__ or "").splitlines()[0]
-        command = commands.add_parser(run.__name__, help=summary, description=summary)
+        command = commands.add_parser(run.__name__.rstrip("_"), help=summary, description=summary)
         command.set_defaults(run=run)
         if reads:
             _add_reading(command)
@@ -220,6 +233,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--size", type=_positive, default=128, help="pixels per image side (default: %(default)s)")
     command.add_argument("--seed", type=int, default=0, help="which images are shown (default: %(default)s)")
+    tiling.add_options(add(tile, reads=False))
+    importing.add_options(add(import_, reads=False))
     command = add(unpack, reads=False)
     command.add_argument("archive", type=Path, help="zip or tar file")
     command.add_argument("--root", type=Path, required=True, help="folder to unpack into, e.g. data/ucm")
