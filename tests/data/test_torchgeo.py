@@ -106,16 +106,17 @@ def test_the_command_writes_seasons_in_eight_bits_that_training_reads(root, tmp_
 
 
 def test_mistakes_are_named(root, tmp_path, capfd):
-    command = ["data", "import", "--root", str(root), "--out", str(tmp_path / "x"), "--torchgeo"]
-    for wrong, said in (
+    command = ["data", "import", "--root", str(root), "--torchgeo"]
+    mistakes = (
         (["BigEarthNetV3", "--domain-by", "country"], "Did you mean 'BigEarthNet"),
         (["BigEarthNetV2", "--domain-by", "contry"], "Did you mean 'country'?"),
         (["BigEarthNetV2", "--domain-by", "country", "--bands", "13"], "--bands must be numbers in 1 .. 12"),
         (["BigEarthNetV2", "--domain-by", "country", "--range", "5", "1"], "--range must be two rising numbers"),
         (["BigEarthNetV2", "--domain-by", "country", "--splits", "all"], "(all) cannot be read"),
-    ):
-        assert main([*command, *wrong]) == 2
+    )
+    for number, (wrong, said) in enumerate(mistakes):
+        assert main([*command, *wrong, "--out", str(tmp_path / str(number))]) == 2
         assert said in capfd.readouterr().err
     command[3] = str(tmp_path)
-    assert main([*command, "BigEarthNetV2", "--domain-by", "country"]) == 2
+    assert main([*command, "BigEarthNetV2", "--domain-by", "country", "--out", str(tmp_path / "none")]) == 2
     assert "BigEarthNetV2 (train) cannot be read from" in capfd.readouterr().err

@@ -68,7 +68,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--min-valid", type=float, default=0.5, help="fraction of a tile that must have data (default: %(default)s)"
     )
-    command.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
+    command.add_argument("--workers", type=int, default=1, help="processes, each of some 250 MB (default: %(default)s)")
     command.add_argument(
         "--allow-virtual",
         action="store_true",
