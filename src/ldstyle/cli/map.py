@@ -9,7 +9,8 @@ from pathlib import Path
 from ldstyle.cli import INTERRUPTED
 from ldstyle.cli.options import add_shared, load_classifier, model_files, positive
 from ldstyle.cli.outputs import guarded
-from ldstyle.deploy.scene.mapping import MapOptions, footprints_of, map_scene
+from ldstyle.data.scenes.raster import is_address
+from ldstyle.deploy.scene.mapping import MapOptions, map_scene, outputs_of
 from ldstyle.progress import open_display
 
 
@@ -17,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add = parser.add_argument
     add_shared(parser, "model")
-    add("scene", type=Path, help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
+    add("scene", type=_scene, help="GeoTIFF, PNG, JPEG or JPEG 2000 file, or an address")
     add_shared(parser, "--force", "--batch-size", "--device", "--quiet")
     text = "GeoTIFF to write (default: SCENE-labels.tif in this folder)"
     add_shared(parser, "--out", metavar="FILE", help=text)
@@ -28,13 +29,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "cells of the map along a tile's side: 1 no overlap, 2 half, 4 three quarters (default: %(default)s)"
     add("--overlap", type=positive, default=2, metavar="N", help=text)
     text = "band numbers (default: 1 2 3, or 1 1 1 for grey)"
-    add("--bands", type=int, nargs=3, metavar=("R", "G", "B"), help=text)
+    add("--bands", type=int, nargs="+", metavar="BAND", help=text)
     text = "values of black and white, required unless the scene is of 8 bits"
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=text)
     text = "fraction of a tile that must have data (default: %(default)s)"
     add("--min-valid", type=float, default=0.5, metavar="FRACTION", help=text)
     text = "open any format of GDAL; virtual rasters such as VRT read every file and address that they name"
     add("--allow-virtual", action="store_true", help=text)
+    text = "read a scene from an address of GDAL, such as https://... or /vsis3/..."
+    add("--allow-remote", action="store_true", help=text)
+    add("--preview", action="store_true", help="write a page to look at, too, which needs no network (.html)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,11 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
         min_valid=arguments.min_valid,
         batch_size=arguments.batch_size,
         allow_virtual=arguments.allow_virtual,
+        allow_remote=arguments.allow_remote,
+        preview=arguments.preview,
         trained_gsd=tuple(arguments.trained_gsd),
     )
-    out = arguments.out or Path(f"{arguments.scene.stem}-labels.tif")
+    out = arguments.out or Path(f"{Path(arguments.scene).stem}-labels.tif")
     inputs = [arguments.scene, *model_files(arguments.model)]
-    with guarded(out, footprints_of(out), inputs=inputs, force=arguments.force):
+    files = outputs_of(out, preview=arguments.preview)
+    with guarded(out, *files.values(), inputs=inputs, force=arguments.force):
         try:
             _map(arguments, out, options)
         except KeyboardInterrupt:
@@ -73,3 +80,9 @@ def _map(arguments: argparse.Namespace, out: Path, options: MapOptions) -> None:
             display.say(sentence)
         display.say(f"probabilities: {made.raster}")
         display.say(f"{made.regions} footprints: {made.footprints}")
+        for name, path in made.others.items():
+            display.say(f"{name}: {path}")
+
+
+def _scene(text: str) -> Path | str:
+    return text if is_address(text) else Path(text)

@@ -1,16 +1,22 @@
-"""How large things are on the ground: whether a scene shows them at the size the model was trained on."""
+"""Whether a scene shows things at the size, and in the range of values, that the model was trained on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ldstyle.runs.model_file import LoadedModel
 
 _METRES_PER_DEGREE = 111_320.0
 _ALIKE = 1.5
 _MOST_APART = 2.0
+_MOST_CLIPPED = 0.1
+_LEAST_FILLED = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,30 @@ def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Seq
         f"{'larger' if larger else 'smaller'} than the model knows them. {way_out}, or do not "
         "trust the map."
     ]
+
+
+def range_words(values: NDArray[Any], limits: tuple[float, float] | None) -> list[str]:
+    """Warn if the values of a scene do not fill the range that becomes 0 to 255.
+
+    Args:
+        values: Values of pixels all over the scene, (N,).
+        limits: Values that become 0 and 255; ``None`` for 0 and 255 themselves.
+    """
+    if not len(values):
+        return []
+    low, high = limits or (0.0, 255.0)
+    first, last = (float(value) for value in np.percentile(values, [2, 98]))
+    clipped = float(np.mean((values < low) | (values > high)))
+    middle = f"96 % of its values are between {first:.4g} and {last:.4g}"
+    way_out = f"Set --range, e.g. --range {first:.4g} {last:.4g}, or do not trust the map."
+    if clipped > _MOST_CLIPPED:
+        return [f"warning: {clipped:.0%} of the scene is outside the range {low:g} to {high:g}; {middle}. {way_out}"]
+    if last - first < _LEAST_FILLED * (high - low):
+        return [
+            f"warning: the scene fills little of the range {low:g} to {high:g}: {middle}, while training images fill "
+            f"it. {way_out}"
+        ]
+    return []
 
 
 def _range(scale: GroundScale) -> str:

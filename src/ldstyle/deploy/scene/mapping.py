@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.deploy.classifier import Classifier
 from ldstyle.deploy.read_ahead import read_ahead
-from ldstyle.deploy.scene.ground import matching_tile, scale_words, trained_scale, unscaled_sources
+from ldstyle.deploy.scene.ground import matching_tile, range_words, scale_words, trained_scale, unscaled_sources
+from ldstyle.deploy.scene.preview import MapText, write_preview
+from ldstyle.deploy.scene.qgis import raster_style
 from ldstyle.deploy.scene.reader import Scene, open_scene
+from ldstyle.deploy.scene.stac import write_stac_item
 from ldstyle.deploy.scene.tile_store import TileStore
 from ldstyle.deploy.scene.tiling import TileGrid, blend_rows
 from ldstyle.deploy.scene.writers import Georeference, write_footprints, write_geotiff
 from ldstyle.evaluation.scores import evaluating
+from ldstyle.files import replace_text
 from ldstyle.runs.model_file import description_digest
 
 SUFFIXES = (".tif", ".tiff")
@@ -35,12 +39,14 @@ class MapOptions:
         tile: Side of a tile in pixels of the scene; ``None`` takes the size of the model's images.
         match_gsd: Choose the tile that shows as much ground as the training images.
         overlap: Tiles along the side of a tile: 1 is no overlap, 2 shares half with the next, 4 three quarters.
-        bands: Bands for red, green and blue; by default the first three.
+        bands: Bands that the model takes, red, green and blue for a model of three; by default the first ones.
         limits: Values that become black and white; needed unless the scene is of 8 bits.
         min_valid: A tile is predicted if at least this share of it has data.
         batch_size: Tiles at once.
         trained_gsd: Metres per pixel of the training images at the model's size, for all or one per source.
         allow_virtual: Open rasters of any format, also virtual ones, which read the files and addresses they name.
+        allow_remote: Open scenes by addresses, such as ``https://...`` or ``/vsis3/...``.
+        preview: Write a page to look at, too.
     """
 
     tile: int | None = None
@@ -51,6 +57,8 @@ class MapOptions:
     min_valid: float = 0.5
     batch_size: int = 32
     allow_virtual: bool = False
+    allow_remote: bool = False
+    preview: bool = False
     trained_gsd: Sequence[float] = ()
 
     def __post_init__(self) -> None:
@@ -65,6 +73,7 @@ class SceneMap:
     Attributes:
         raster: Probabilities, a band per label.
         footprints: Regions above threshold, GeoJSON.
+        others: Further files by what they are: the regions as GeoPackage, a style for QGIS, a STAC item, the preview.
         regions: Their number.
         resumed: Rows of tiles that were there from an interrupted run.
         dropped: Rows of that run that were damaged and computed again.
@@ -73,6 +82,7 @@ class SceneMap:
 
     raster: Path
     footprints: Path
+    others: dict[str, Path]
     regions: int
     resumed: int
     dropped: int
@@ -81,7 +91,7 @@ class SceneMap:
 
 def map_scene(
     classifier: Classifier,
-    path: Path,
+    path: Path | str,
     out: Path,
     *,
     options: MapOptions | None = None,
@@ -95,8 +105,8 @@ def map_scene(
 
     Args:
         classifier: The model.
-        path: A GeoTIFF, PNG, JPEG or JPEG 2000 file.
-        out: GeoTIFF to write; footprints go to the same name with ``.geojson``.
+        path: A GeoTIFF, PNG, JPEG or JPEG 2000 file, or, if that is allowed, an address that GDAL understands.
+        out: GeoTIFF to write; the other files have the same name with other suffixes, see :func:`outputs_of`.
         options: How to map.
         progress: Told of each row of tiles.
 
@@ -112,6 +122,7 @@ def map_scene(
         limits=options.limits,
         fill=classifier.model.preprocessing.mean,
         allow_virtual=options.allow_virtual,
+        allow_remote=options.allow_remote,
     )
     with opened as scene, _sole_writer(out):
         tile = _tile(classifier, scene, options)
@@ -125,12 +136,16 @@ def map_scene(
         )
         resumed = len(store)
         _predict_rows(classifier, scene, grid, store, options, progress)
-        return _write(classifier, scene, grid, store, out, resumed, options.trained_gsd)
+        return _write(classifier, scene, grid, store, out, resumed, options)
 
 
-def footprints_of(out: Path) -> Path:
-    """Return where the footprints of a map are written."""
-    return out.with_suffix(".geojson")
+def outputs_of(out: Path, *, preview: bool = False) -> dict[str, Path]:
+    """Return where the files next to a map are written, by what they are."""
+    suffixes = {"footprints": ".geojson", "geopackage": ".gpkg", "style": ".qml", "stac": ".stac.json"}
+    return {
+        name: out.with_suffix(suffix)
+        for name, suffix in {**suffixes, **({"preview": ".html"} if preview else {})}.items()
+    }
 
 
 @contextmanager
@@ -165,18 +180,25 @@ def _tile(classifier: Classifier, scene: Scene, options: MapOptions) -> int:
     return max(1, round(pixels / options.overlap)) * options.overlap
 
 
-def _identity(classifier: Classifier, path: Path, scene: Scene, grid: TileGrid, options: MapOptions) -> dict[str, Any]:
-    """Return what the values of tiles depend on."""
-    file = path.stat()
+def _identity(
+    classifier: Classifier, path: Path | str, scene: Scene, grid: TileGrid, options: MapOptions
+) -> dict[str, Any]:
+    """Return what the values of tiles depend on; of a scene at an address, its name and size."""
+    named: list[Any] = [path] if isinstance(path, str) else [str(path.resolve()), *_stamp(path)]
     return {
         "model": description_digest(classifier.model.info),
         "device": classifier.device.type,
-        "options": asdict(options),
-        "scene": [str(path.resolve()), file.st_size, file.st_mtime_ns],
+        "options": {name: value for name, value in asdict(options).items() if name != "preview"},
+        "scene": named,
         "grid": [grid.height, grid.width, grid.tile, grid.overlap],
         "bands": list(scene.bands),
         "limits": scene.limits,
     }
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    file = path.stat()
+    return file.st_size, file.st_mtime_ns
 
 
 def _predict_rows(
@@ -228,16 +250,18 @@ def _write(
     store: TileStore,
     out: Path,
     resumed: int,
-    trained_gsd: Sequence[float],
+    options: MapOptions,
 ) -> SceneMap:
     model, gsd = classifier.model, scene.gsd
     thresholds = model.thresholds.tolist()
+    name = Path(scene.dataset.name).name
     tags = {
         "model": str(model.info["name"]),
         "model_sha256": str(model.info["sha256"]),
         "thresholds": " ".join(f"{value:.6g}" for value in thresholds),
         "tile": str(grid.tile),
         "stride": str(grid.stride),
+        **({"scene_datetime": taken} if (taken := scene.dataset.tags().get("TIFFTAG_DATETIME")) else {}),
     }
     write_geotiff(
         out,
@@ -247,13 +271,31 @@ def _write(
         place=Georeference.of_cells(scene, grid),
         tags=tags,
     )
-    footprints = footprints_of(out)
+    files = outputs_of(out, preview=options.preview)
     area = None if gsd is None else (gsd * grid.stride) ** 2
-    regions = write_footprints(footprints, out, thresholds=thresholds, vocabulary=model.vocabulary, cell_area=area)
+    regions = write_footprints(
+        files["footprints"],
+        files["geopackage"],
+        out,
+        thresholds=thresholds,
+        vocabulary=model.vocabulary,
+        cell_area=area,
+    )
+    replace_text(files["style"], raster_style(1, model.vocabulary[0], thresholds[0]))
+    if options.preview:
+        ground = "" if gsd is None else f", {gsd:.3g} m per pixel"
+        subtitle = f"Model {model.info['name']}; tiles of {grid.tile} px{ground}"
+        write_preview(
+            files["preview"], out, scene, grid, MapText(f"Labels of {name}", subtitle, model.vocabulary, thresholds)
+        )
+    stac = files.pop("stac")
+    write_stac_item(stac, raster=out, files=files, model=model, gsd=gsd, scene=name)
     store.remove()
-    words = scale_words(model, gsd=gsd, tile=grid.tile, stated=trained_gsd)
+    words = scale_words(model, gsd=gsd, tile=grid.tile, stated=options.trained_gsd)
+    words += range_words(scene.sample(), scene.limits)
     if model.untrained_labels:
         words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
     if scene.dataset.crs is None:
         words.append("The footprints are in pixels of the scene, not in longitude and latitude.")
-    return SceneMap(out, footprints, regions, resumed, store.dropped, tuple(words))
+    footprints = files.pop("footprints")
+    return SceneMap(out, footprints, {**files, "stac": stac}, regions, resumed, store.dropped, tuple(words))

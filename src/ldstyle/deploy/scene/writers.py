@@ -1,4 +1,4 @@
-"""The map as files: a cloud-optimized GeoTIFF of probabilities, and GeoJSON footprints of labels."""
+"""The map as files: a cloud-optimized GeoTIFF of probabilities, and footprints as GeoJSON and GeoPackage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ldstyle.deploy.scene.reader import CACHE_MB, Scene, rasterio
+from ldstyle.data.scenes.raster import CACHE_MB, rasterio
+from ldstyle.deploy.scene.geopackage import Region, write_geopackage
+from ldstyle.deploy.scene.reader import Scene
 from ldstyle.deploy.scene.tiling import TileGrid
 from ldstyle.files import replace_file
 
@@ -90,12 +92,22 @@ def write_geotiff(
 
 
 def write_footprints(
-    out: Path, raster: Path, *, thresholds: Sequence[float], vocabulary: Sequence[str], cell_area: float | None
+    out: Path,
+    package: Path,
+    raster: Path,
+    *,
+    thresholds: Sequence[float],
+    vocabulary: Sequence[str],
+    cell_area: float | None,
 ) -> int:
-    """Write the regions where labels reach their thresholds as GeoJSON, in longitude and latitude if they are known.
+    """Write the regions where labels reach their thresholds.
+
+    GeoJSON is in longitude and latitude if they are known; the GeoPackage is in the reference system of the map, and
+    holds a style that QGIS loads with it.
 
     Args:
-        out: File to write.
+        out: GeoJSON file to write.
+        package: GeoPackage to write.
         raster: Map of probabilities.
         thresholds: Threshold of each label.
         vocabulary: The labels.
@@ -105,19 +117,27 @@ def write_footprints(
         Number of regions.
     """
     library = rasterio()
-    features: list[str] = []
     with library.Env(GDAL_CACHEMAX=CACHE_MB), library.open(raster) as dataset:
-        for band, (name, threshold) in enumerate(zip(vocabulary, thresholds, strict=True), start=1):
-            features += [json.dumps(one) for one in _regions(library, dataset, band, name, threshold, cell_area)]
+        crs = dataset.crs
+        regions = [
+            region
+            for band, (name, threshold) in enumerate(zip(vocabulary, thresholds, strict=True), start=1)
+            for region in _regions(library, dataset, band, name, threshold, cell_area)
+        ]
+    features = []
+    for properties, shape in regions:
+        outline = shape if crs is None else library.warp.transform_geom(crs, "EPSG:4326", shape, precision=7)
+        features.append(json.dumps({"type": "Feature", "properties": properties, "geometry": outline}))
     body = ",\n".join(features)
     text = f'{{"type": "FeatureCollection", "features": [\n{body}\n]}}\n'
     replace_file(out, lambda file: file.write(text.encode()))
+    write_geopackage(package, regions, crs, vocabulary)
     return len(features)
 
 
 def _regions(
     library: Any, dataset: Any, band: int, name: str, threshold: float, cell_area: float | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Region]:
     values = dataset.read(band)
     found = (values >= threshold).astype(np.uint8)  # NaN is never
     place = dataset.transform
@@ -142,7 +162,4 @@ def _regions(
         }
         if cell_area is not None:
             properties["area_m2"] = round(int(cells[number]) * cell_area, 1)
-        outline = shape
-        if dataset.crs is not None:
-            outline = library.warp.transform_geom(dataset.crs, "EPSG:4326", shape, precision=7)
-        yield {"type": "Feature", "properties": properties, "geometry": outline}
+        yield properties, shape

@@ -1,4 +1,4 @@
-"""``ldstyle data``: check, describe, cache, generate, show and unpack data sets."""
+"""``ldstyle data``: check, describe, cache, generate, show, unpack, tile and import data sets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from ldstyle.cli.data import importing, tiling
 from ldstyle.cli.options import LABELS, add_shared, make_table, positive, subcommands
 from ldstyle.cli.outputs import guarded
 from ldstyle.data.domains.scene_table import Progress, SceneTable
@@ -66,13 +67,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "images per label and domain (default: %(default)s)"
     command.add_argument("--per-cell", type=positive, default=3, metavar="N", help=text)
     add_shared(command, "--size", default=128)
+    tiling.add_options(add(tile))
+    importing.add_options(add(import_))
     command = add(unpack)
     command.add_argument("archive", type=Path, help="zip or tar file")
     add_shared(command, "--out", required=True, metavar="DIR", help="folder to unpack into, e.g. data/ucm")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check, describe, cache, generate, show and unpack data sets."""
+    """Check, describe, cache, generate, show, unpack, tile and import data sets."""
     return int(arguments.subcommand(arguments))
 
 
@@ -167,6 +170,18 @@ def synth(arguments: argparse.Namespace) -> int:
         )
     Console(markup=False).print(f"synthetic scenes: {out}", highlight=False, soft_wrap=True)
     return 0
+
+
+def tile(arguments: argparse.Namespace) -> int:
+    """Cut whole scenes and their labels into tiles, masks and a table; an interrupted run resumes."""
+    console = Console(markup=False)
+    return tiling.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Turn a multi-label data set of torchgeo into images and a table; an interrupted run resumes."""
+    console = Console(markup=False)
+    return importing.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
 
 
 def show(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,77 @@
+"""``ldstyle data import``: data sets of other libraries as ours."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from ldstyle.cli import INTERRUPTED
+from ldstyle.data.domains.scene_table import Progress
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``data import``."""
+    command.add_argument("--torchgeo", required=True, metavar="NAME", help="data set of torchgeo, e.g. BigEarthNetV2")
+    command.add_argument("--root", type=Path, required=True, help="folder of the data set; nothing is downloaded")
+    command.add_argument("--out", type=Path, required=True, help="folder to write, new or of the same command")
+    command.add_argument(
+        "--domain-by",
+        required=True,
+        metavar="NAME",
+        help="what domains are: a column of the data set's own table (country), season, or split",
+    )
+    command.add_argument(
+        "--splits", nargs="+", default=["train", "val", "test"], metavar="NAME", help="its parts (default: all three)"
+    )
+    command.add_argument(
+        "--bands", type=int, nargs="+", default=[], metavar="BAND", help="bands, from 1 (default: all)"
+    )
+    command.add_argument(
+        "--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="values of black and white: write 8 bits"
+    )
+    command.add_argument(
+        "--option", type=_option, nargs="+", default=[], metavar="KEY=VALUE", help="arguments of the data set"
+    )
+
+
+def run(
+    arguments: argparse.Namespace, bars: Callable[[], AbstractContextManager[Progress]], say: Callable[[str], None]
+) -> int:
+    """Import the data set.
+
+    Args:
+        arguments: The options.
+        bars: Shows progress.
+        say: Prints a sentence.
+    """
+    from ldstyle.data.torchgeo import ImportOptions, import_torchgeo
+
+    options = ImportOptions(
+        domain_by=arguments.domain_by,
+        splits=tuple(arguments.splits),
+        bands=tuple(arguments.bands),
+        limits=None if arguments.range is None else (arguments.range[0], arguments.range[1]),
+        arguments=tuple(arguments.option),
+    )
+    try:
+        with bars() as progress:
+            table, counts = import_torchgeo(
+                arguments.torchgeo, arguments.root, arguments.out, options=options, progress=progress
+            )
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command resumes\n")
+        return INTERRUPTED
+    for domain, number in sorted(counts.items()):
+        say(f"{domain}: {number} images")
+    say(f"{sum(counts.values())} images: {table}")
+    return 0
+
+
+def _option(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE; got {text!r}")
+    return key, value

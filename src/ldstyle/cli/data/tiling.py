@@ -1,0 +1,141 @@
+"""``ldstyle data tile``: whole scenes and their labels as a data set."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from ldstyle.cli import INTERRUPTED
+from ldstyle.data.domains.scene_table import Progress
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``data tile``."""
+    command.add_argument("scenes", type=Path, nargs="+", metavar="SCENE", help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
+    command.add_argument(
+        "--labels",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="polygons (.geojson, .json, .gpkg), or a raster of classes for each scene",
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder to write, new or of the same command")
+    command.add_argument("--size", type=int, default=256, help="side of a tile in pixels (default: %(default)s)")
+    command.add_argument("--stride", type=int, help="pixels from a tile to the next (default: the size)")
+    command.add_argument(
+        "--block",
+        type=int,
+        default=8,
+        help="tiles along the side of a spatial block, which no split cuts (default: %(default)s)",
+    )
+    command.add_argument(
+        "--gap", type=int, help="pixels between blocks that no tile shows (default: the size; 0 keeps all tiles)"
+    )
+    command.add_argument("--domain", nargs="+", default=[], metavar="NAME", help="domain of all scenes, or of each")
+    command.add_argument(
+        "--label-column", default="label", metavar="NAME", help="polygons' attribute of the class (default: label)"
+    )
+    command.add_argument(
+        "--classes",
+        type=_class,
+        nargs="+",
+        default=[],
+        metavar="VALUE=LABEL",
+        help="label of each class; other classes are left out (default: the polygons' classes; needed for rasters)",
+    )
+    command.add_argument("--one-label", metavar="NAME", help="label of all polygons, whatever their attributes")
+    command.add_argument("--labels-crs", metavar="CRS", help="reference system of polygons that state none")
+    command.add_argument("--layer", metavar="NAME", help="layer of the polygons (default: the first)")
+    command.add_argument(
+        "--present",
+        type=float,
+        default=0.01,
+        metavar="FRACTION",
+        help="a label that covers at least this fraction of a tile is present (default: %(default)s)",
+    )
+    command.add_argument(
+        "--absent",
+        type=float,
+        default=0.001,
+        metavar="FRACTION",
+        help="a label that covers at most this fraction is absent; between the two it is unknown (default: "
+        "%(default)s)",
+    )
+    command.add_argument(
+        "--min-valid", type=float, default=0.5, help="fraction of a tile that must have data (default: %(default)s)"
+    )
+    command.add_argument("--workers", type=int, default=1, help="processes, each of some 250 MB (default: %(default)s)")
+    command.add_argument(
+        "--allow-virtual",
+        action="store_true",
+        help="open any format of GDAL; virtual rasters such as VRT read every file and address that they name",
+    )
+
+
+def run(
+    arguments: argparse.Namespace, bars: Callable[[], AbstractContextManager[Progress]], say: Callable[[str], None]
+) -> int:
+    """Cut the scenes.
+
+    Args:
+        arguments: The options.
+        bars: Shows progress.
+        say: Prints a sentence.
+    """
+    from ldstyle.data.scenes.cutting import TileRules
+    from ldstyle.data.scenes.grid import BlockGrid
+    from ldstyle.data.scenes.label_source import LabelSource
+    from ldstyle.data.scenes.tiling import tile_scenes
+
+    if arguments.workers < 1:
+        raise ValueError(f"--workers must be at least 1; got {arguments.workers}.")
+    labels = LabelSource(
+        tuple(arguments.labels),
+        column=arguments.label_column,
+        classes=dict(arguments.classes),
+        one_label=arguments.one_label,
+        crs=arguments.labels_crs,
+        layer=arguments.layer,
+    )
+    grid = BlockGrid(
+        size=arguments.size,
+        stride=arguments.size if arguments.stride is None else arguments.stride,
+        block=arguments.block,
+        gap=arguments.size if arguments.gap is None else arguments.gap,
+    )
+    rules = TileRules(present=arguments.present, absent=arguments.absent, min_valid=arguments.min_valid)
+    try:
+        with bars() as progress:
+            made = tile_scenes(
+                arguments.scenes,
+                arguments.out,
+                labels=labels,
+                grid=grid,
+                rules=rules,
+                domains=arguments.domain,
+                workers=arguments.workers,
+                allow_virtual=arguments.allow_virtual,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command resumes\n")
+        return INTERRUPTED
+    if made.resumed:
+        say(f"{made.resumed} tiles were there from an earlier run")
+    for label, (present, absent, unknown) in made.counts.items():
+        say(f"{label}: present in {present} tiles, absent in {absent}, unknown in {unknown}")
+    for note in made.notes:
+        say(f"note: {note}")
+    say(f"{made.tiles} tiles: {made.table}")
+    return 0
+
+
+def _class(text: str) -> tuple[str, str]:
+    value, sign, label = text.partition("=")
+    if not sign or not value.strip() or not label.strip():
+        raise argparse.ArgumentTypeError(f"must be VALUE=LABEL; got {text!r}")
+    return value.strip(), label.strip()

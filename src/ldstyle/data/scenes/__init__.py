@@ -1,0 +1,1 @@
+"""Whole georeferenced scenes: opened safely, and cut into tiles with labels."""

@@ -1,0 +1,137 @@
+"""Rasters opened through GDAL: a closed list of formats, and no address unless it is allowed."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+CACHE_MB = 32
+"""Most memory for blocks of the raster that were read already."""
+DRIVERS = {
+    b"II*\0": "GTiff",
+    b"MM\0*": "GTiff",
+    b"II+\0": "GTiff",
+    b"MM\0+": "GTiff",
+    b"\x89PNG": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"\0\0\0\x0cjP": "JP2OpenJPEG",
+    b"\xffO\xffQ": "JP2OpenJPEG",
+}
+"""First bytes of the formats that are read, and the driver of GDAL for each; all others may lead to other files."""
+
+_SIDE_FILES = (".ovr", ".msk")
+
+
+def rasterio() -> Any:
+    """Import rasterio, or say how to get it."""
+    try:
+        for part in ("features", "io", "shutil", "vrt", "warp", "windows"):
+            import_module(f"rasterio.{part}")
+        return import_module("rasterio")
+    except ImportError as error:
+        raise ValueError(
+            "Scenes need the extra `geo`, which is not installed. Run `pip install ldstyle[geo]`."
+        ) from error
+
+
+def is_address(scene: Path | str) -> bool:
+    """Return whether a scene is named by an address or a virtual file system of GDAL instead of a local path."""
+    return isinstance(scene, str) and (scene.startswith("/vsi") or re.match(r"[a-z][a-z0-9+.-]*://", scene) is not None)
+
+
+@contextmanager
+def open_raster(scene: Path | str, *, allow_virtual: bool = False, allow_remote: bool = False) -> Iterator[Any]:
+    """Open a raster for reading in little memory.
+
+    Args:
+        scene: A GeoTIFF, PNG, JPEG or JPEG 2000 file, or an address that GDAL understands.
+        allow_virtual: Open any format that GDAL reads. A virtual raster (VRT, WMS) reads every file and address that it
+            names.
+        allow_remote: Open addresses, such as ``https://...`` or ``/vsis3/...``.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The raster cannot be opened, or may not be.
+    """
+    library = rasterio()
+    if is_address(scene) and not allow_remote:
+        raise ValueError(f"'{scene}' is an address, not a local file. Allow it with --allow-remote if you trust it.")
+    if not is_address(scene) and not Path(scene).is_file():
+        raise FileNotFoundError(f"The scene '{scene}' is not a file.")
+    with library.Env(GDAL_CACHEMAX=CACHE_MB, **_remote_settings(scene)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", library.errors.NotGeoreferencedWarning)
+        with _opened(scene, [None] if allow_virtual else _drivers(scene)) as dataset:
+            yield dataset
+
+
+def _opened(scene: Path | str, drivers: Sequence[str | None]) -> Any:
+    """Open a raster by the first driver that takes it."""
+    library = rasterio()
+    problem: Exception | None = None
+    for driver in drivers:
+        try:
+            return library.open(scene, driver=driver)
+        except library.errors.RasterioIOError as error:
+            problem = error
+    raise ValueError(f"'{scene}' must be a raster; it cannot be opened: {problem}.") from problem
+
+
+def _remote_settings(scene: Path | str) -> dict[str, Any]:
+    """Look for no side files next to an address: each would be a request, and a file that nobody has checked."""
+    return {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"} if is_address(scene) else {}
+
+
+def _drivers(scene: Path | str) -> list[str]:
+    """Choose the driver by the first bytes, and refuse a raster that leads, itself or by a side file, to others."""
+    if is_address(scene):
+        return sorted(set(DRIVERS.values()))
+    path = Path(scene)
+    aux = path.with_name(f"{path.name}.aux.xml")
+    if aux.is_file() and b"OVERVIEW_FILE" in aux.read_bytes():
+        raise ValueError(f"'{aux}' names another raster. Remove it, or allow it with --allow-virtual if you trust it.")
+    for side in (path.with_name(path.name + suffix) for suffix in _SIDE_FILES):
+        if side.is_file():
+            _known_driver(side)
+    return [_known_driver(path)]
+
+
+def _known_driver(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(8)
+    for first, driver in DRIVERS.items():
+        if start.startswith(first):
+            return driver
+    raise ValueError(
+        f"'{path}' must be a raster in one of the formats GeoTIFF, PNG, JPEG and JPEG 2000; it begins with {start!r}. "
+        "Convert it with `gdal_translate`, or, if you trust it, open any format of GDAL with --allow-virtual."
+    )
+
+
+@contextmanager
+def readable(dataset: Any) -> Iterator[None]:
+    """Name the raster where a part of it cannot be read."""
+    try:
+        yield
+    except (rasterio().errors.RasterioIOError, MemoryError) as error:
+        reason = error.__cause__ or error.__context__ or error
+        raise ValueError(
+            f"'{dataset.name}' of {dataset.width} x {dataset.height} px cannot be read: {reason}. "
+            "It is damaged or incomplete, or too large for the memory; copy it again."
+        ) from error
+
+
+def has_data_everywhere(dataset: Any) -> bool:
+    """Return whether a raster states no value, mask or alpha band for locations without data."""
+    all_valid = [import_module("rasterio.enums").MaskFlags.all_valid]
+    return all(flags == all_valid for flags in dataset.mask_flag_enums)
+
+
+def shifted(transform: Any, *, top: int, left: int) -> Any:
+    """Return the transform of a window: from (column, row) of its pixels to coordinates."""
+    a, b, c, d, e, f = transform[:6]
+    return type(transform)(a, b, c + a * left + b * top, d, e, f + d * left + e * top)

@@ -1,0 +1,227 @@
+"""What a map is written as, and where its scene may come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import threading
+from contextlib import closing
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from tests.deploy.models import SIZE, VOCABULARY, pixels, write_model
+
+from ldstyle.deploy.classifier import load
+from ldstyle.deploy.scene.ground import range_words
+from ldstyle.deploy.scene.mapping import MapOptions, map_scene
+from ldstyle.deploy.scene.reader import open_scene
+
+rasterio = pytest.importorskip("rasterio")
+pyogrio = pytest.importorskip("pyogrio")
+
+PLACE = rasterio.Affine(0.5, 0, 500_000, 0, -0.5, 5_000_000)
+
+
+def write_scene(path, image, **profile):
+    height, width, count = image.shape
+    settings = {"driver": "GTiff", "height": height, "width": width, "count": count, "dtype": image.dtype}
+    with rasterio.open(path, "w", **settings, **({"crs": "EPSG:32633", "transform": PLACE} | profile)) as raster:
+        raster.write(image.transpose(2, 0, 1))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("out")
+    write_model(folder / "run", gsd=0.5)
+    scene = write_scene(folder / "scene.tif", pixels(0, height=4 * SIZE, width=3 * SIZE))
+    with rasterio.open(scene, "r+") as raster:
+        raster.update_tags(TIFFTAG_DATETIME="2024:06:01 10:20:30")
+    classifier = load(folder / "run")
+    return classifier, map_scene(classifier, scene, folder / "map.tif", options=MapOptions(overlap=1))
+
+
+def test_the_geopackage_holds_the_footprints_and_a_default_style(made):
+    _, scene_map = made
+    features = json.loads(scene_map.footprints.read_text())["features"]
+    assert scene_map.regions == len(features) > 3
+    meta, _, shapes, columns = pyogrio.raw.read(scene_map.others["geopackage"], layer="footprints")
+    assert meta["crs"] == "EPSG:32633"
+    found = dict(zip(meta["fields"], columns, strict=True))
+    for name in ("label", "mean_probability", "cells", "area_m2"):
+        assert found[name].tolist() == [feature["properties"][name] for feature in features]
+    shapely = pytest.importorskip("shapely")
+    assert sum(shapely.area(shapely.from_wkb(shapes))) == pytest.approx(found["area_m2"].sum())
+    assert "layer_styles" in pyogrio.list_layers(scene_map.others["geopackage"])[:, 0]
+    with closing(sqlite3.connect(scene_map.others["geopackage"])) as database:
+        table, column, default, style = database.execute(
+            "select f_table_name, f_geometry_column, useAsDefault, styleQML from layer_styles"
+        ).fetchone()
+        assert database.execute(
+            "select count(*) from gpkg_geometry_columns where column_name = ?", (column,)
+        ).fetchone()
+    assert (table, default) == ("footprints", 1)
+    root = ElementTree.fromstring(style)
+    assert [category.get("value") for category in root.iter("category")] == list(VOCABULARY)
+    symbols = {symbol.get("name") for symbol in root.iter("symbol")}
+    assert {category.get("symbol") for category in root.iter("category")} == symbols
+
+
+def test_the_style_of_the_raster_has_its_name_and_first_label(made):
+    _, scene_map = made
+    path = scene_map.others["style"]
+    assert path == scene_map.raster.with_suffix(".qml")  # the name by which QGIS finds it
+    root = ElementTree.fromstring(path.read_text())
+    renderer = root.find("pipe/rasterrenderer")
+    assert (root.tag, renderer.get("type"), renderer.get("band")) == ("qgis", "singlebandpseudocolor", "1")
+    items = [(float(item.get("value")), int(item.get("alpha"))) for item in renderer.iter("item")]
+    assert items == [(0, 0), (0.5, 128), (1, 255)]
+
+
+def test_the_stac_item_says_where_when_and_by_which_model(made):
+    classifier, scene_map = made
+    item = json.loads(scene_map.others["stac"].read_text())
+    assert (item["type"], item["stac_version"], item["id"]) == ("Feature", "1.1.0", "map")
+    assert any("/mlm/" in extension for extension in item["stac_extensions"])
+    properties = item["properties"]
+    assert properties["datetime"] == "2024-06-01T10:20:30Z"
+    assert (properties["gsd"], properties["proj:code"], properties["proj:shape"]) == (0.5, "EPSG:32633", [4, 3])
+    assert properties["mlm:name"] == "ld-efdmix"
+    assert properties["mlm:architecture"] == "test_resnet"
+    (taken,) = properties["mlm:input"]
+    assert taken["input"]["shape"] == [-1, 3, SIZE, SIZE]
+    assert [one["mean"] for one in taken["value_scaling"]] == list(classifier.model.preprocessing.mean)
+    (given,) = properties["mlm:output"]
+    assert [one["name"] for one in given["classification:classes"]] == list(VOCABULARY)
+    west, south, east, north = item["bbox"]
+    assert (west, north) == pytest.approx((15.0, 45.1534), abs=1e-3)
+    assert west < east
+    assert south < north
+    for role, asset in item["assets"].items():
+        assert asset["roles"]
+        assert role == "model" or (scene_map.raster.parent / asset["href"]).is_file()
+
+
+def test_without_a_reference_system_the_files_are_there_without_a_place(made, tmp_path):
+    classifier, _ = made
+    with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
+        scene = write_scene(tmp_path / "s.tif", pixels(1), crs=None, transform=rasterio.Affine.identity())
+    scene_map = map_scene(classifier, scene, tmp_path / "m.tif")
+    assert json.loads(scene_map.others["stac"].read_text())["geometry"] is None
+    assert pyogrio.read_info(scene_map.others["geopackage"], layer="footprints")["crs"] is None
+
+
+class Ranges(SimpleHTTPRequestHandler):
+    """Serves parts of files, as stores of rasters do."""
+
+    def do_GET(self):
+        content = (self.server.folder / self.path.lstrip("/")).read_bytes()
+        first, last = self.headers.get("Range", f"bytes=0-{len(content) - 1}").removeprefix("bytes=").split("-")
+        part = content[int(first) : int(last) + 1]
+        self.send_response(206 if "Range" in self.headers else 200)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}")
+        self.end_headers()
+        self.wfile.write(part)
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str((self.server.folder / self.path.lstrip("/")).stat().st_size))
+        self.send_header("Accept-Ranges", "bytes")
+        self.end_headers()
+
+    def log_message(self, *_):
+        self.server.asked.append(self.path)
+
+
+@pytest.fixture
+def server(tmp_path):
+    served = ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranges))
+    served.folder, served.asked = tmp_path, []
+    thread = threading.Thread(target=served.serve_forever)
+    thread.start()
+    yield served
+    served.shutdown()
+    thread.join()
+    served.server_close()
+
+
+def test_an_address_is_read_only_if_it_is_allowed(made, tmp_path, server, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    classifier, _ = made
+    scene = write_scene(tmp_path / "remote.tif", pixels(2, height=SIZE, width=2 * SIZE))
+    address = f"http://127.0.0.1:{server.server_port}/remote.tif"
+    with pytest.raises(ValueError, match=r"remote.tif' is an address.* --allow-remote"):
+        map_scene(classifier, address, tmp_path / "refused.tif")
+    assert server.asked == []
+    options = MapOptions(overlap=1)
+    local = map_scene(classifier, scene, tmp_path / "local.tif", options=options)
+    options = dataclasses.replace(options, allow_remote=True)
+    remote = map_scene(classifier, address, tmp_path / "far.tif", options=options)
+    with rasterio.open(local.raster) as one, rasterio.open(remote.raster) as other:
+        np.testing.assert_array_equal(one.read(), other.read())
+    assert set(server.asked) == {"/remote.tif"}  # and no side file
+    vrt = '<VRTDataset rasterXSize="1" rasterYSize="1"></VRTDataset>'
+    (tmp_path / "remote.vrt").write_text(vrt)
+    with pytest.raises(ValueError, match="must be a raster; it cannot be opened"):
+        map_scene(classifier, address.replace(".tif", ".vrt"), tmp_path / "vrt.tif", options=options)
+
+
+def test_scenes_in_an_archive_are_virtual_addresses(made, tmp_path):
+    import zipfile
+
+    classifier, _ = made
+    scene = write_scene(tmp_path / "s.tif", pixels(3))
+    with zipfile.ZipFile(tmp_path / "s.zip", "w") as archive:
+        archive.write(scene, "s.tif")
+    options = MapOptions(overlap=1, allow_remote=True)
+    made_map = map_scene(classifier, f"/vsizip/{tmp_path}/s.zip/s.tif", tmp_path / "m.tif", options=options)
+    assert made_map.raster.is_file()
+
+
+def test_a_range_that_does_not_suit_the_scene_is_warned_of(made, tmp_path):
+    classifier, _ = made
+    deep = pixels(4, height=SIZE, width=2 * SIZE).astype(np.uint16) * 10 + 1000
+    scene = write_scene(tmp_path / "s.tif", deep)
+    words = {
+        limits: " ".join(
+            map_scene(
+                classifier, scene, tmp_path / f"{limits[1]}.tif", options=MapOptions(overlap=1, limits=limits)
+            ).sentences
+        )
+        for limits in ((1000, 3550), (0, 65535), (1000, 2000))
+    }
+    assert "range" not in words[1000, 3550]
+    assert "fills little of the range 0 to 65535" in words[0, 65535]
+    assert "outside the range 1000 to 2000" in words[1000, 2000]
+    assert range_words(np.empty(0), None) == []
+
+
+def test_a_model_of_many_bands_reads_as_many(tmp_path):
+    image = np.concatenate([pixels(5), pixels(6)[..., :2]], axis=2)
+    scene = write_scene(tmp_path / "s.tif", image)
+    with open_scene(scene, bands=None, limits=None, fill=(0.5,) * 5) as opened:
+        values, valid = opened.overview((SIZE, SIZE))
+        np.testing.assert_array_equal(values, image.transpose(2, 0, 1))
+        assert valid.all()
+    with open_scene(scene, bands=(5, 1), limits=None, fill=(0.5, 0.5)) as opened:
+        np.testing.assert_array_equal(opened.overview((SIZE, SIZE))[0], image[..., [4, 0]].transpose(2, 0, 1))
+    with (
+        pytest.raises(ValueError, match=r"--bands must be 6 numbers in 1 .. 5"),
+        open_scene(scene, bands=None, limits=None, fill=(0.5,) * 6),
+    ):
+        pass
+
+
+def test_metres_of_web_mercator_are_brought_to_the_ground(tmp_path):
+    place = rasterio.Affine(2, 0, 1_669_792, 0, -2, 8_399_738)  # at 60 degrees north
+    scene = write_scene(tmp_path / "s.tif", pixels(7), crs="EPSG:3857", transform=place)
+    with open_scene(scene, bands=None, limits=None, fill=(0.5,) * 3) as opened:
+        assert opened.gsd == pytest.approx(1.0, rel=1e-3)
