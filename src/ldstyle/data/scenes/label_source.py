@@ -10,10 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-VECTOR_SUFFIXES = (".geojson", ".json", ".gpkg")
-
-
 from ldstyle.messages import first_few
+
+VECTOR_SUFFIXES = (".geojson", ".json", ".gpkg")
 
 
 @dataclass(frozen=True)
