@@ -34,7 +34,6 @@ class Styled(lightning.LightningModule):
 if __name__ == "__main__":
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(32, 3, 64, 64), (torch.rand(32, 6) < 0.5).float(), torch.arange(32) % 2)
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, **quiet)  # type: ignore[arg-type]
+    trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False)
     trainer.fit(Styled(), DataLoader(data, batch_size=8))
     print(f"{trainer.global_step} steps, loss {trainer.callback_metrics['loss'].item():.3f}")

@@ -192,7 +192,9 @@ def test_copies_of_one_image_are_never_partners():
 
 class TestBadInput:
     def test_training_needs_a_context(self):
-        with pytest.raises(ValueError, match=r"`context` must be given in training mode; got None. Call net\(images"):
+        with pytest.raises(
+            ValueError, match=r"`labels` and `domain` must be given in training mode; got None. Call net\(images"
+        ):
             styled(LLAM_EFDMIX)(make_images())
 
     def test_presence_must_fit_the_batch_and_the_labels(self):
@@ -226,7 +228,7 @@ class TestBadInput:
     @pytest.mark.parametrize("gate_prob", [0.0, 0.9])
     def test_cached_attention_needs_the_numbers_of_the_samples_from_the_first_step(self, style, gate_prob):
         net = styled(replace(style, gate_prob=gate_prob))
-        with pytest.raises(ValueError, match="`index` must be given in the StyleContext when attention is cached; got"):
+        with pytest.raises(ValueError, match=r"`index` must be given when attention is cached; got None"):
             net(make_images(), make_context(epoch=1, index=None))
         outside = torch.tensor([0, 1, 2, 3, 4, SAMPLES])
         with pytest.raises(IndexError, match=rf"`index` must be .*num_samples = {SAMPLES}.*; got {SAMPLES}\."):

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch.utils.data import Dataset
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    _Base = Dataset[tuple[Any, ...]]
+else:
+    _Base = object  # help texts import this package without torch
 
 
-class Indexed(Dataset[Any]):
+class _Samples(Protocol):
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Indexed(_Base):
     """A data set whose samples end with their own number: ``(image, label)`` becomes ``(image, label, index)``.
 
     A `torch.utils.data.DataLoader` takes it like any other map-style data set. Give the numbers of a batch to
@@ -21,7 +32,7 @@ class Indexed(Dataset[Any]):
         ('second image', 0.0, 1)
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: _Samples) -> None:
         self.dataset = dataset
 
     def __len__(self) -> int:

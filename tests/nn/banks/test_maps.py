@@ -162,9 +162,7 @@ def test_numbers_outside_the_bank_are_refused(raw, value):
 
 
 def test_a_missing_index_is_refused(raw):
-    with pytest.raises(
-        ValueError, match="`index` must be given in the StyleContext when attention is cached; got None"
-    ):
+    with pytest.raises(ValueError, match="`index` must be given when attention is cached; got None"):
         filled(raw).lookup(None, None, PRESENT)
 
 
