@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldstyle.functional._checks import check_feats, check_partner, check_shape
-from ldstyle.functional._precision import at_least_single
+from ldstyle.functional._checks import at_least_single, check_feats, check_partner, check_shape
 
 
 def mix_samples(samples: Tensor, partner: Tensor, lam: Tensor) -> Tensor:

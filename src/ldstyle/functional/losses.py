@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldstyle.functional._checks import check_shape
-from ldstyle.functional._precision import at_least_single
+from ldstyle.functional._checks import at_least_single, check_shape
 
 
 def label_losses(
