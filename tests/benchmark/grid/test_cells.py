@@ -148,6 +148,6 @@ def test_the_digest_of_a_plan_follows_from_its_cells():
 
 
 def test_unknown_presets_are_answered_with_the_nearest():
-    assert list(PRESETS) == ["paper", "small", "study", "demo", "smoke"]
+    assert list(PRESETS) == ["paper", "small", "study", "bigearthnet", "demo", "smoke"]
     with pytest.raises(ValueError, match=r"no preset 'smok'\. Did you mean 'smoke'\?"):
         load_preset("smok")
