@@ -504,10 +504,10 @@ def test_calibration_is_shown_as_predicted_and_scaled(make_grid):
         judged = {"temperature": 1.5 + seed, "test": errors, "all": errors}
         grid.done("erm", "s1", seed, edits={"calibration": judged})
         grid.done("erm+focal", "s1", seed)
-    table = by_slug(make_tables(grid.read()))["calibration"]
+    table = by_slug(make_tables(grid.view()))["calibration"]
     columns = ("target", "probabilities", "temperature", "mean", "building", "tree", "ship")
-    assert table.columns == ("method (2 seeds)", *columns)
-    shown = [[value.text for value in values] for values in table.rows]
+    assert table.headers == ("method (2 seeds)", *columns)
+    shown = [[value.text for value in row.values] for row in table.rows]
     assert shown[0][:6] == ["ERM", "harbour", "as predicted", "–", "17.5 ± 3.5", "15.0"]
     assert shown[1][:6] == ["ERM", "harbour", "scaled", "2.00 ± 0.71", "5.0 ± 0.0", "5.0"]
     assert [values[6:] for values in shown] == [["20.0", "–"], ["5.0", "–"]]
@@ -515,7 +515,7 @@ def test_calibration_is_shown_as_predicted_and_scaled(make_grid):
 
 
 def test_records_of_earlier_versions_have_no_calibration(small):
-    item = by_slug(make_tables(small.read()))["calibration"]
+    item = by_slug(make_tables(small.view()))["calibration"]
     assert isinstance(item, Absent)
     assert item.optional
 
@@ -524,8 +524,8 @@ def test_methods_with_something_added_stand_with_their_kind(make_grid):
     grid = make_grid()
     names = ["ld-efdmix+coral", "erm+balanced", "coral", "erm", "efdmix+coral+swad", "ld-efdmix"]
     grid.fill(names, splits=["s1"])
-    table = by_slug(make_tables(grid.read()))["split-s1-all"]
+    table = by_slug(make_tables(grid.view()))["split-s1-all"]
     assert isinstance(table, Table)
-    assert [values[0].text for values in table.rows] == [
+    assert [row.values[0].text for row in table.rows] == [
         *("ERM", "CORAL", "ERM + class balance", "EFDMix + CORAL + SWAD", "LD-EFDMix", "LD-EFDMix + CORAL")
     ]
