@@ -95,7 +95,7 @@ def test_countries_become_domains_with_the_nineteen_labels(root, tmp_path):
 
 def test_the_command_writes_seasons_in_eight_bits_that_training_reads(root, tmp_path, capfd):
     out = tmp_path / "data" / "ben"
-    command = ["data", "import", "--torchgeo", "BigEarthNetV2", "--root", str(root), "--out", str(out)]
+    command = ["data", "import", "--torchgeo", "BigEarthNetV2", "--data", str(root), "--out", str(out)]
     assert main([*command, "--domain-by", "season", "--bands", "4", "3", "2", "--range", "0", "600"]) == 0
     assert "summer: 2 images" in capfd.readouterr().out
     domains = {table.domain: table for table in read_domains(tmp_path / "data")}
@@ -106,7 +106,7 @@ def test_the_command_writes_seasons_in_eight_bits_that_training_reads(root, tmp_
 
 
 def test_mistakes_are_named(root, tmp_path, capfd):
-    command = ["data", "import", "--root", str(root), "--torchgeo"]
+    command = ["data", "import", "--data", str(root), "--torchgeo"]
     mistakes = (
         (["BigEarthNetV3", "--domain-by", "country"], "Did you mean 'BigEarthNet"),
         (["BigEarthNetV2", "--domain-by", "contry"], "Did you mean 'country'?"),

@@ -29,9 +29,9 @@ def test_a_scene_becomes_a_data_set_that_the_other_commands_take(folder, capfd):
     assert "100 tiles: data/city/labels.csv" in out
     assert main([*command, "--out", "data/city"]) == 0
     assert "100 tiles were there from an earlier run" in capfd.readouterr().out
-    assert main(["data", "check", "--root", "data"]) == 0
+    assert main(["data", "check", "--data", "data"]) == 0
     assert "4 of 100" in capfd.readouterr().out
-    assert main(["data", "prepare", "--root", "data", "--size", "16", "--cache", "cache"]) == 0
+    assert main(["data", "prepare", "--data", "data", "--size", "16", "--cache", "cache"]) == 0
 
 
 def test_options_reach_the_tiles_and_mistakes_are_named(folder, capfd):

@@ -15,7 +15,7 @@ from ldstyle.data.domains.scene_table import Progress
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``data import``."""
     command.add_argument("--torchgeo", required=True, metavar="NAME", help="data set of torchgeo, e.g. BigEarthNetV2")
-    command.add_argument("--root", type=Path, required=True, help="folder of the data set; nothing is downloaded")
+    command.add_argument("--data", type=Path, required=True, help="folder of the data set; nothing is downloaded")
     command.add_argument("--out", type=Path, required=True, help="folder to write, new or of the same command")
     command.add_argument(
         "--domain-by",
@@ -30,10 +30,19 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--bands", type=int, nargs="+", default=[], metavar="BAND", help="bands, from 1 (default: all)"
     )
     command.add_argument(
-        "--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="values of black and white: write 8 bits"
+        "--range",
+        type=float,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="values of black and white: write 8 bits (default: keep values)",
     )
     command.add_argument(
-        "--option", type=_option, nargs="+", default=[], metavar="KEY=VALUE", help="arguments of the data set"
+        "--option",
+        type=_option,
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="arguments of the data set (default: none)",
     )
 
 
@@ -59,7 +68,7 @@ def run(
     try:
         with bars() as progress:
             table, counts = import_torchgeo(
-                arguments.torchgeo, arguments.root, arguments.out, options=options, progress=progress
+                arguments.torchgeo, arguments.data, arguments.out, options=options, progress=progress
             )
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command resumes\n")

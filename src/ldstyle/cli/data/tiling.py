@@ -35,7 +35,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--gap", type=int, help="pixels between blocks that no tile shows (default: the size; 0 keeps all tiles)"
     )
-    command.add_argument("--domain", nargs="+", default=[], metavar="NAME", help="domain of all scenes, or of each")
+    command.add_argument(
+        "--domain",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="domain of all scenes, or of each (default: the folder of --out)",
+    )
     command.add_argument(
         "--label-column", default="label", metavar="NAME", help="polygons' attribute of the class (default: label)"
     )
@@ -47,8 +53,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="VALUE=LABEL",
         help="label of each class; other classes are left out (default: the polygons' classes; needed for rasters)",
     )
-    command.add_argument("--one-label", metavar="NAME", help="label of all polygons, whatever their attributes")
-    command.add_argument("--labels-crs", metavar="CRS", help="reference system of polygons that state none")
+    command.add_argument(
+        "--one-label", metavar="NAME", help="label of all polygons, whatever their attributes (default: by attribute)"
+    )
+    command.add_argument(
+        "--labels-crs", metavar="CRS", help="reference system of polygons that state none (default: required)"
+    )
     command.add_argument("--layer", metavar="NAME", help="layer of the polygons (default: the first)")
     command.add_argument(
         "--present",
