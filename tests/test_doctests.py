@@ -18,6 +18,8 @@ MODULES = (
     "functional.global_styles",
     "functional.operators",
     "functional.pairing",
+    "functional.baselines",
+    "functional.losses",
     "functional.training",
     "method_files",
     "metrics",

@@ -202,6 +202,10 @@ def expected_calibration_error(
 
     Returns:
         Calibration error, (L,). A label that is known nowhere is NaN.
+
+    Example:
+        >>> expected_calibration_error(torch.tensor([[1.0], [0.0]]), torch.tensor([[True], [False]]))
+        tensor([0.])
     """
     from torchmetrics.functional.classification import binary_calibration_error
 
@@ -228,6 +232,11 @@ def fit_temperature(logits: Tensor, present: Tensor, known: Tensor | None = None
 
     Returns:
         Temperature between 0.01 and 100; 1 if no label is known. Above 1 the network was too sure of itself.
+
+    Example:
+        >>> logits = torch.tensor([[2.0], [2.0], [2.0], [-2.0]])
+        >>> fit_temperature(logits, torch.tensor([[True], [True], [False], [False]])) > 1
+        True
     """
     known = _scored(logits, present, known)
     if not known.any():

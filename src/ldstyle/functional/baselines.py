@@ -21,6 +21,11 @@ def mix_samples(samples: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 
     Returns:
         Mixed samples, (B, ...). λ = 1 and a self-partner return the sample's own values, bit for bit.
+
+    Example:
+        >>> mix_samples(torch.tensor([[0.0], [1.0]]), torch.tensor([1, 0]), torch.tensor([0.75, 1.0]))
+        tensor([[0.2500],
+                [1.0000]])
     """
     batch = len(samples)
     check_partner(partner, batch)
@@ -41,6 +46,11 @@ def mix_amplitudes(images: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 
     Returns:
         Mixed images, (B, C, H, W). λ = 1 and a self-partner return the image's own values, bit for bit.
+
+    Example:
+        >>> images = torch.rand(2, 3, 8, 8)
+        >>> mix_amplitudes(images, torch.tensor([1, 0]), torch.rand(2)).shape
+        torch.Size([2, 3, 8, 8])
     """
     if images.ndim != 4 or not images.is_floating_point():
         raise ValueError(
@@ -70,6 +80,11 @@ def covariance_distance(pooled: Tensor, domain: Tensor) -> Tensor:
 
     Returns:
         Scalar. A domain with fewer than two samples has no covariance and takes no part; without a pair it is 0.
+
+    Example:
+        >>> pooled = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+        >>> covariance_distance(pooled, torch.tensor([0, 0, 1, 1])).item()
+        0.0
     """
     if pooled.ndim != 2 or not pooled.is_floating_point():
         raise ValueError(
@@ -105,6 +120,11 @@ def feature_likelihood(feats: Tensor, frozen: Tensor, raw_variance: Tensor, *, f
 
     Returns:
         Scalar; constants are left out.
+
+    Example:
+        >>> feats = torch.zeros(2, 3, 4, 4)
+        >>> feature_likelihood(feats, feats + 1, torch.zeros(3)) > feature_likelihood(feats, feats, torch.zeros(3))
+        tensor(True)
     """
     _, channels, _, _ = check_feats(feats)
     check_shape(frozen, tuple(feats.shape), name="frozen", meaning="that of `feats`")
@@ -125,6 +145,10 @@ def reweigh_domains(domain_weights: Tensor, losses: Tensor, *, step_size: float)
 
     Returns:
         New weights, (S,), of sum one.
+
+    Example:
+        >>> reweigh_domains(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), step_size=0.1)
+        tensor([0.5000, 0.5000])
     """
     check_shape(losses, tuple(domain_weights.shape), name="losses", meaning="(S,)")
     grown = domain_weights * (step_size * losses.detach().to(domain_weights.dtype)).exp()

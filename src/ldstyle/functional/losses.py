@@ -36,6 +36,10 @@ def label_losses(
 
     Returns:
         Loss of each label, (B, L).
+
+    Example:
+        >>> label_losses(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
+        tensor([[0.6931, 0.6931]])
     """
     if logits.ndim != 2 or not logits.is_floating_point():
         raise ValueError(
