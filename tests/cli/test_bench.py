@@ -203,7 +203,7 @@ def test_cells_of_other_data_are_refused_before_training(scenes, tmp_path, capsy
     common = ["--data", str(root), "--splits", "s1", "--seeds", "1", "--preset", "smoke", "--workers", "1"]
     common += ["--threads", "1", "--cache", str(tmp_path / "cache"), "--results"]
     assert main(["bench", "run", *common, str(results), "--methods", "erm"]) == 0
-    monkeypatch.setattr("ldstyle.cli.bench.options.run_cells", lambda *_, **__: Summary())
+    monkeypatch.setattr("ldstyle.cli.grid.run_cells", lambda *_, **__: Summary())
     table = root / DOMAINS[1] / "labels.csv"
     before = table.read_text()
     header, *rows = before.splitlines()

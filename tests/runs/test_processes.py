@@ -22,7 +22,6 @@ from ldstyle.runs.processes import Processes, synchronize_batchnorm
 from ldstyle.runs.sources import open_sources
 from ldstyle.training.build import build_net
 from ldstyle.training.loop import fit
-from ldstyle.training.step import StyledLoss
 from ldstyle.types import StyleContext
 
 WORLD = 2
@@ -78,8 +77,7 @@ def batches_of(rank: int) -> list[tuple[Tensor, StyleContext]]:
 def gradients(net: StyledNet, images: Tensor, context: StyleContext) -> dict[str, Tensor]:
     net.zero_grad()
     output = net.train()(images, context)
-    weights = {name: getattr(StyledLoss(net), name) for name in ("diversity_weight", "grounding_weight")}
-    loss = ldstyle.functional.objective(output, context.present, **weights)
+    loss = ldstyle.functional.objective(output, context.present, **net.loss_weights)
     loss.backward()
     return {name: value.grad for name, value in net.named_parameters() if value.grad is not None}
 
