@@ -22,7 +22,7 @@ from ldstyle.messages import did_you_mean
 SEASONS = ("winter", "spring", "summer", "autumn")
 _AT_ONCE = 64
 _NAMES = ("patch_id", "id", "name", "filename")
-"""Columns of a data set's own table that name an image."""
+"""Columns of a data set's metadata table that name an image."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ImportOptions:
 
     Attributes:
         splits: Its parts to read.
-        domain_by: What domains are: a column of its own table (``country``), ``season`` by the date in an image's name,
+        domain_by: Meaning of a domain: a column of its metadata table (``country``), ``season`` by an image's date,
             or ``split``.
         bands: Bands to write, from 1; empty for all.
         limits: Values that become 0 and 255; images are then of 8 bits.
@@ -137,7 +137,7 @@ def _write(out: Path, part: Any, split: str, index: int, labels: int, options: I
 
 
 def _described(part: Any, index: int) -> dict[str, Any]:
-    """Return the row of the data set's own table, if it has one."""
+    """Return the row of the data set's metadata table, if it has one."""
     table: Any = getattr(part, "metadata_df", getattr(part, "metadata", None))
     return dict(table.iloc[index]) if hasattr(table, "iloc") else {}
 

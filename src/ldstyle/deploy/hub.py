@@ -14,7 +14,7 @@ from ldstyle.runs.model_file import LoadedModel
 from ldstyle.runs.record import RECORD, read_record
 
 CARD = "README.md"
-_TODO = "*to be filled in by the owner*"
+_OPEN = "*to be filled in by the owner*"
 
 
 def write_card(model: LoadedModel, folder: Path, *, run: Path, license_id: str | None) -> Path:
@@ -44,8 +44,8 @@ def write_card(model: LoadedModel, folder: Path, *, run: Path, license_id: str |
         _usage(model),
         _labels(model),
         _scores(run),
-        f"## Licence and data\n\n- Licence of the weights: {license_id or _TODO}\n- Licence of the training images: "
-        f"{_TODO}\n- Intended use and limits: {_TODO}",
+        f"## Licence and data\n\n- Licence of the weights: {license_id or _OPEN}\n- Licence of the training images: "
+        f"{_OPEN}\n- Intended use and limits: {_OPEN}",
     ]
     path = folder / CARD
     replace_text(path, "\n\n".join(section for section in sections if section) + "\n")
@@ -106,7 +106,7 @@ def _scores(run: Path) -> str:
         if (whole := content["scores"].get("all")) is not None:
             rows.append(f"| {content['domain']} (never seen in training) | {_percent(whole['map'])} |")
     if not rows:
-        return f"## Scores\n\n{_TODO}"
+        return f"## Scores\n\n{_OPEN}"
     return "\n".join(["## Scores", "", "| domain | mAP in % |", "|---|---|", *rows])
 
 

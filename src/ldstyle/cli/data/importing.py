@@ -21,7 +21,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--domain-by",
         required=True,
         metavar="NAME",
-        help="what domains are: a column of the data set's own table (country), season, or split",
+        help="what domains are: a column of the data set's metadata table (country), season, or split",
     )
     command.add_argument(
         "--splits", nargs="+", default=["train", "val", "test"], metavar="NAME", help="its parts (default: all three)"
