@@ -50,6 +50,13 @@ BAD = [
         r"attention.refresh must be one of \('sweep', .*\); got 'daily'",
     ),
     (GradCamConfig, {"refresh_every": 0}, r"attention.refresh_every must be at least 1; got 0"),
+    (GradCamConfig, {"map_scale": 0.0}, r"attention.map_scale must be positive; got 0.0"),
+    (GradCamConfig, {"map_size": 64, "map_scale": 2.0}, r"map_size 64 and attention.map_scale 2 both .* Leave one"),
+    (
+        GradCamConfig,
+        {"refresh": "online", "map_scale": 2.0},
+        r"'online' takes its maps from training .* Set them back .*, or use 'sweep'",
+    ),
     (GlobalConfig, {"gate_prob": 1.5}, r"gate_prob must be in \[0, 1\]; got 1.5"),
     (GlobalConfig, {"pairing": "nearest"}, r"pairing must be one of \('random', 'crossdomain'\); got 'nearest'"),
     (LabelDecoupledConfig, {"gate_prob": -0.1}, r"gate_prob must be in \[0, 1\]; got -0.1"),

@@ -7,6 +7,7 @@ class in settings files, so a new class in one of the unions is all that a new c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
@@ -150,7 +151,8 @@ class GradCamConfig:
         threshold: Fraction of a map's maximum in [0, 1) below which its values are removed before use.
         average_flips: Average the maps of a sweep over the four flips of each image.
         scales: Factors of the sweep's image size; the maps of several are averaged.
-        map_size: Image side of the sweep in pixels; ``None`` takes the training size.
+        map_scale: Image side of the sweep as a factor of the training size; images are read anew at that size.
+        map_size: Image side of the sweep in pixels, in place of ``map_scale``.
     """
 
     choice: ClassVar[str] = "gradcam"
@@ -159,6 +161,7 @@ class GradCamConfig:
     threshold: float = 0.0
     average_flips: bool = False
     scales: tuple[float, ...] = (1.0,)
+    map_scale: float = 1.0
     map_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -168,12 +171,24 @@ class GradCamConfig:
         positive = bool(self.scales) and all(scale > 0 for scale in self.scales)
         require(positive, "attention.scales must hold at least one positive factor", self.scales)
         require(self.map_size is None or self.map_size >= 1, "attention.map_size must be positive", self.map_size)
-        plain = not self.average_flips and self.scales == (1.0,) and self.map_size is None
+        require(
+            math.isfinite(self.map_scale) and self.map_scale > 0, "attention.map_scale must be positive", self.map_scale
+        )
+        if self.map_size is not None and self.map_scale != 1:
+            raise ValueError(
+                f"attention.map_size {self.map_size} and attention.map_scale {self.map_scale:g} both set the size of "
+                "the sweep's images. Leave one of them out."
+            )
+        plain = not self.average_flips and self.scales == (1.0,) and self.map_size is None and self.map_scale == 1
         if self.refresh == "online" and not plain:
             raise ValueError(
-                "attention.refresh 'online' takes its maps from training batches, so average_flips, scales and "
-                "map_size must keep their defaults. Use 'sweep'."
+                "attention.refresh 'online' takes its maps from training batches, so average_flips, scales, "
+                "map_scale and map_size must keep their defaults. Set them back (map_scale to 1), or use 'sweep'."
             )
+
+    def sweep_size(self, training_size: int) -> int:
+        """Return the image side of the sweep in pixels."""
+        return self.map_size or max(1, round(training_size * self.map_scale))
 
 
 @dataclass(frozen=True)

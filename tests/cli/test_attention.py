@@ -8,12 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from tests.tolerance import bound
 from tests.training.runs import SOURCES, TARGET, tiny
 
 from ldstyle.cli import main
 from ldstyle.evaluation.evaluate import evaluate
 from ldstyle.training.loop import fit
+
+ROUNDED = bound(16, dtype=torch.float32)
+"""Of ratios of two measures, each a ratio of counts or a value computed in float64 and rounded."""
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +56,9 @@ def test_the_uniform_map_is_one_times_itself_and_covers_everything(out: Path) ->
         for row in part["sources"]["uniform"].values():
             if row["n"]:
                 for name in ("pointing", "iou", "mass"):
-                    assert row[name] == pytest.approx(row[f"{name}_chance"], abs=1e-6)
-                assert (row["iou_ratio"], row["mass_ratio"]) == pytest.approx((1, 1), abs=1e-5)
-                assert row["coverage"] == pytest.approx(1, abs=1e-6)
+                    assert row[name] == pytest.approx(row[f"{name}_chance"], rel=ROUNDED)
+                assert (row["iou_ratio"], row["mass_ratio"]) == pytest.approx((1, 1), abs=ROUNDED)
+                assert row["coverage"] == pytest.approx(1, abs=ROUNDED)
 
 
 def test_a_threshold_never_widens_cached_maps_and_leaves_their_number(out: Path) -> None:
@@ -71,7 +76,7 @@ def test_the_unseen_domain_is_judged_as_evaluation_judges_it(run: Path, out: Pat
     expected = evaluate(run, domain=TARGET)
     for source, table in {"cam": expected["localization"], "llam/layer2": expected["attention"]["layer2"]}.items():
         for name in ("pointing", "iou", "mass", "coverage"):
-            assert found[source]["mean"][name] == pytest.approx(table["mean"][name], abs=1e-6)
+            assert found[source]["mean"][name] == table["mean"][name]  # the same batches
 
 
 def test_the_table_has_the_numbers_of_the_report(out: Path) -> None:

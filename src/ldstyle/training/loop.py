@@ -15,7 +15,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from ldstyle.config import LabelDecoupledConfig
+from ldstyle.config import GradCamConfig, LabelDecoupledConfig
 from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_attention
@@ -199,8 +199,10 @@ def _refresh_maps(
 ) -> None:
     """Rebuild the cached maps from the un-augmented training set; the processes share the work."""
     mine = Processes(fabric).share(len(data.train))
-    size = getattr(net.style.attention, "map_size", None) if isinstance(net.style, LabelDecoupledConfig) else None
-    pool = data.train if size is None else data.train_at(size)
+    assert isinstance(net.style, LabelDecoupledConfig)
+    assert isinstance(net.style.attention, GradCamConfig)
+    size = net.style.attention.sweep_size(data.train.size)
+    pool = data.train if size == data.train.size else data.train_at(size)
 
     def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for start in range(0, len(mine), batch_size):

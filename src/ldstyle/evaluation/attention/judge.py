@@ -15,6 +15,8 @@ import torch
 from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.bands import find_format
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.sources import (
@@ -34,10 +36,12 @@ from ldstyle.evaluation.probe.linear import probe_maps
 from ldstyle.files import replace_text
 from ldstyle.progress import Display
 from ldstyle.runs.attention_file import ATTENTION, load_attention
+from ldstyle.runs.backbone import Preprocessing
 from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.settings import load_config
+from ldstyle.runs.sources import measure_channels
 
 SCHEMA = 1
 _BATCH = 32
@@ -153,7 +157,14 @@ def judge_run(
     place, side = Path(root or config.data.root).expanduser(), map_size or model.size
     known = {name: read_domain(config, model, name, place) for name in domains}
     setting = _Setting(
-        config.data.sources, config.seed, model.size, Path(config.data.cache_dir).expanduser(), device, display
+        config.data.sources,
+        config.seed,
+        model.size,
+        Path(config.data.cache_dir).expanduser(),
+        device,
+        display,
+        model.image_format,
+        None if model.image_format is None else model.preprocessing,
     )
     parts = setting.parts(known.values(), most)
     backbone = model.backbone.to(device).eval()
@@ -218,7 +229,9 @@ def judge_data(
         table.domain: table
         for table in read_domains(Path(data.root).expanduser(), names, sea=data.sea, mapping=mapping)
     }
-    setting = _Setting(data.sources, seed, data.size, Path(data.cache_dir).expanduser(), device, display)
+    rows = [split_domain(table, seed=seed).train for table in tables.values()]
+    found = find_format(data.bands, data.range, list(tables.values()), rows, progress=display.work)
+    setting = _Setting(data.sources, seed, data.size, Path(data.cache_dir).expanduser(), device, display, found)
     parts = setting.parts([tables[name] for name in domains], most)
     sources: list[AttentionSource] = [UniformSource(), MaskSource()]
     if probe_size is not None:
@@ -248,6 +261,8 @@ class _Setting:
     cache_dir: Path
     device: torch.device
     display: Display
+    image_format: ImageFormat | None = None
+    normalisation: Preprocessing | None = None
 
     def parts(self, tables: Iterable[SceneTable], most: int | None) -> list[Part]:
         return [
@@ -261,6 +276,7 @@ class _Setting:
                 cache_dir=self.cache_dir,
                 most=most,
                 progress=self.display.work,
+                image_format=self.image_format,
             )
         ]
 
@@ -269,8 +285,23 @@ class _Setting:
     ) -> ProbeSource:
         """Fit a probe on the training parts of the sources, or load it from the cache."""
         rows = [split_domain(table, seed=self.seed).train for table in tables]
-        pool = Pool(tables, rows, size=size, cache_dir=self.cache_dir, progress=self.display.work)
-        frozen = FrozenBackbone(backbone, num_labels=len(pool.vocabulary), size=size, device=self.device)
+        pool = Pool(
+            tables,
+            rows,
+            size=size,
+            cache_dir=self.cache_dir,
+            progress=self.display.work,
+            image_format=self.image_format,
+        )
+        measured = None if self.image_format is None else self.normalisation or measure_channels(pool)
+        frozen = FrozenBackbone(
+            backbone,
+            num_labels=len(pool.vocabulary),
+            size=size,
+            device=self.device,
+            bands=pool.channels,
+            measured=measured,
+        )
         probe = probe_maps(pool, frozen, self.cache_dir, display=self.display).probe
         chosen = tuple(dict.fromkeys(thresholds))
         return ProbeSource(probe, frozen, size=size, cache_dir=self.cache_dir, thresholds=chosen, display=self.display)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.maps import learned_maps
@@ -44,6 +45,7 @@ class Part:
         size: Side of images and masks in pixels.
         cache_dir: Folder of the caches.
         progress: Told of the work of building caches.
+        image_format: Bands and range of the images; ``None`` for 8-bit RGB.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Part:
         size: int,
         cache_dir: Path,
         progress: Progress | None = None,
+        image_format: ImageFormat | None = None,
     ) -> None:
+        self.image_format = image_format
         self.table, self.group, self.rows, self.size = table, group, rows, size
         self._cache_dir, self._progress = cache_dir, progress
         self._pools: dict[int, Pool] = {}
@@ -78,14 +82,19 @@ class Part:
             yield self.batch(np.arange(start, min(start + batch_size, len(self))))
 
     def images(self, batch: Batch, size: int) -> Tensor:
-        """Return the images of a batch of this part at another size, (B, 3, S, S) uint8."""
+        """Return the images of a batch of this part at another size, (B, C, S, S)."""
         return batch.images if size == self.size else self.pool(size).gather(batch.index.numpy()).images
 
     def pool(self, size: int) -> Pool:
         """Return the images of this part at a size."""
         if size not in self._pools:
             self._pools[size] = Pool(
-                [self.table], [self.rows], size=size, cache_dir=self._cache_dir, progress=self._progress
+                [self.table],
+                [self.rows],
+                size=size,
+                cache_dir=self._cache_dir,
+                progress=self._progress,
+                image_format=self.image_format,
             )
         return self._pools[size]
 
@@ -99,6 +108,7 @@ def open_parts(
     cache_dir: Path,
     most: int | None = None,
     progress: Progress | None = None,
+    image_format: ImageFormat | None = None,
 ) -> list[Part]:
     """Return the parts of a domain that attention is judged on: only images with masks.
 
@@ -110,6 +120,7 @@ def open_parts(
         cache_dir: Folder of the caches.
         most: Most images of a part, evenly spaced; ``None`` for all.
         progress: Told of the work of building caches.
+        image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
     Raises:
         ValueError: The domain has no masks.
@@ -127,7 +138,9 @@ def open_parts(
         if most is not None and most < len(rows):
             rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
         if len(rows):
-            parts.append(Part(table, group, rows, size=size, cache_dir=cache_dir, progress=progress))
+            parts.append(
+                Part(table, group, rows, size=size, cache_dir=cache_dir, progress=progress, image_format=image_format)
+            )
     return parts
 
 
