@@ -7,6 +7,10 @@ round every loader starts afresh, runs a first epoch (the cached loader builds i
 workers) and then later ones; rounds are interleaved and medians are printed. The files are those of ``ucm`` below
 ``--root`` or $LDSTYLE_DATA, if it is given, and files drawn in the sizes and formats of the official downloads. They
 are read once before, so that the disk plays no part, and the compiled augmentation is loaded before, as torch is.
+
+With rasterio, GeoTIFF files of 12 bands in 16 bits are drawn too, and the plain loader reads them by rasterio.
+``--before DIR`` names another checkout; the cached loader of 8-bit RGB is then timed there and here in turn, in
+processes of their own, and the ratio of both is printed.
 """
 
 from __future__ import annotations
@@ -14,14 +18,19 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -32,12 +41,16 @@ from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.sampler import BatchSampler
 
+if TYPE_CHECKING:
+    from ldstyle.data.loading.image_format import ImageFormat
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 32
 LATER_EPOCHS = 3
 OFFICIAL = {"UCM": (256, ".tif"), "AID": (600, ".jpg")}
 """Side in pixels and format of the images in official downloads."""
 DRAWN = 160
+BANDS, RANGE = 12, (0.0, 10_000.0)
 
 Epoch = Callable[[], Iterator[Tensor]]
 
@@ -89,13 +102,25 @@ def start_plain(table: SceneTable, size: int, *, augment: bool, workers: int) ->
 
 def start_cached(table: SceneTable, size: int, *, augment: bool, cache_dir: Path) -> Epoch:
     """Return an epoch of the cached loader; the first one builds the cache."""
+    return _cached_epochs(table, size, cache_dir, Augmentation(mean=MEAN, std=STD), augment=augment)
+
+
+def _cached_epochs(
+    table: SceneTable,
+    size: int,
+    cache_dir: Path,
+    augmentation: Augmentation,
+    image_format: ImageFormat | None = None,
+    *,
+    augment: bool,
+) -> Epoch:
     generator = np.random.default_rng(0)
-    augmentation = Augmentation(mean=MEAN, std=STD)
+    stated: dict[str, Any] = {} if image_format is None else {"image_format": image_format}
     opened: list[tuple[Pool, BatchSampler]] = []
 
     def epoch() -> Iterator[Tensor]:
         if not opened:
-            pool = Pool([table], size=size, cache_dir=cache_dir)
+            pool = Pool([table], size=size, cache_dir=cache_dir, **stated)
             opened.append((pool, BatchSampler(pool.present, pool.domain, batch_size=BATCH, generator=generator)))
         pool, sampler = opened[0]
         for index in sampler:
@@ -153,6 +178,106 @@ def find_files(root: Path, limit: int) -> SceneTable:
     return _table(root, tuple(keys[:: max(1, len(keys) // limit)][:limit]))
 
 
+class PlainBands(Dataset[Tensor]):
+    """Reads a GeoTIFF by rasterio, resizes, flips and jitters it, one image at a time, as usual."""
+
+    def __init__(self, table: SceneTable, size: int, *, augment: bool) -> None:
+        self.table, self.size, self.augment = table, size, augment
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, row: int) -> Tensor:
+        import rasterio
+
+        with rasterio.open(self.table.path(row)) as dataset:
+            values = torch.from_numpy(dataset.read().astype(np.float32)).div_(RANGE[1]).clamp_(0, 1)
+        images = F.interpolate(values[None], (self.size, self.size), mode="bilinear", antialias=True)[0]
+        if self.augment:
+            images = images.flip([axis for axis in (1, 2) if torch.rand(()) < 0.5])
+            images = images.mul(0.8 + 0.4 * torch.rand(())).clamp_(0, 1)
+            factor, mean = 0.8 + 0.4 * torch.rand(()), images.mean((1, 2), keepdim=True)
+            images = (factor * images + (1 - factor) * mean).clamp_(0, 1)
+        return (images - 0.3) / 0.2
+
+
+def draw_bands(folder: Path, count: int, side: int = 120) -> SceneTable:
+    """Write GeoTIFF files of 12 bands of uint16, as tiles of Sentinel-2 are."""
+    import rasterio
+
+    folder.mkdir(exist_ok=True)
+    generator = np.random.default_rng(0)
+    keys = tuple(f"{i:04d}.tif" for i in range(count))
+    profile = {"driver": "GTiff", "count": BANDS, "height": side, "width": side, "dtype": "uint16"}
+    place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 500_000, 0, -10, 5_000_000)}
+    for key in keys:
+        coarse = generator.normal(2000, 600, (BANDS, side // 8, side // 8)).repeat(8, axis=1).repeat(8, axis=2)
+        values = (coarse + generator.normal(0, 120, coarse.shape)).clip(1, 9999).astype(np.uint16)
+        with rasterio.open(folder / key, "w", **profile, **place, compress="deflate") as file:
+            file.write(values)
+    return _table(folder, keys)
+
+
+def measure_bands(table: SceneTable, size: int, *, rounds: int) -> dict[str, Times]:
+    """Time the loaders of many bands in turn, as :func:`measure` does."""
+    from ldstyle.data.loading.bands import find_format
+
+    stated = find_format((), RANGE, [table], [range(len(table))])
+    augmentation = Augmentation(mean=(0.3,) * BANDS, std=(0.2,) * BANDS)
+    times = {name: Times() for name in ("plain, 0 workers", "plain, 2 workers", "cached")}
+    for _ in range(rounds):
+        for name, record in times.items():
+            with tempfile.TemporaryDirectory() as folder:
+                if name == "cached":
+                    epoch = _cached_epochs(table, size, Path(folder), augmentation, stated, augment=True)
+                else:
+                    workers = int(name.split()[1])
+                    loader = DataLoader(
+                        PlainBands(table, size, augment=True),
+                        BATCH,
+                        shuffle=True,
+                        drop_last=True,
+                        num_workers=workers,
+                        persistent_workers=workers > 0,
+                    )
+                    epoch = _epochs_of(loader)
+                record.first.append(_seconds(epoch))
+                record.later += [_seconds(epoch) for _ in range(LATER_EPOCHS if name == "cached" else 1)]
+    return times
+
+
+def _epochs_of(loader: DataLoader[Tensor]) -> Epoch:
+    return lambda: iter(loader)
+
+
+def time_rgb(table: SceneTable, size: int, rounds: int) -> float:
+    """Return the median seconds of an epoch of the cached loader of 8-bit RGB, without the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        epoch = start_cached(table, size, augment=True, cache_dir=Path(folder))
+        _seconds(epoch)
+        return statistics.median(_seconds(epoch) for _ in range(rounds))
+
+
+def compare_checkouts(before: Path, images: int, size: int, rounds: int) -> float:
+    """Return the speed of this checkout's cached loader relative to another's, in interleaved processes."""
+    here = Path(__file__).resolve().parents[1]
+    script = (
+        "import sys, tempfile; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "import data as benchmark\n"
+        "with tempfile.TemporaryDirectory() as folder:\n"
+        "    table = benchmark.draw_files(Path(folder), int(sys.argv[2]))\n"
+        "    print(benchmark.time_rgb(table, int(sys.argv[3]), 15))"
+    )
+    seconds: dict[Path, list[float]] = {before: [], here: []}
+    for _ in range(rounds):
+        for checkout, record in seconds.items():
+            command = [sys.executable, "-c", script, str(here / "benchmarks"), str(images), str(size)]
+            environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            record.append(float(done.stdout))
+    return statistics.median(seconds[before]) / statistics.median(seconds[here])
+
+
 def report(times: dict[str, Times], images: int) -> str:
     """Return the medians as a table: seconds of the first epoch, images per second later, and both as ratios."""
     cached = times["cached"]
@@ -175,6 +300,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", type=int, default=128, help="side of the images in batches (128)")
     parser.add_argument("--images", type=int, default=640, help="how many files of those found to use (640)")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--before", type=Path, help="another checkout to compare 8-bit RGB with")
     parser.add_argument("--quick", action="store_true", help="one round over 64 drawn files, to see that all works")
     arguments = parser.parse_args(argv)
     if arguments.quick:
@@ -187,6 +313,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name, (side, suffix) in list(OFFICIAL.items())[: 1 if arguments.quick else None]:
             table = draw_files(Path(folder) / name, 64 if arguments.quick else DRAWN, side, suffix)
             compare(table, f"drawn, {suffix} of {side} px as in {name}", arguments)
+        if find_spec("rasterio") is not None:
+            table = draw_bands(Path(folder) / "bands", 64 if arguments.quick else DRAWN)
+            print(f"\n{len(table)} GeoTIFF files of {BANDS} bands in 16 bits. Flips, jitter, normalisation:\n")
+            times = measure_bands(table, arguments.size, rounds=arguments.rounds)
+            print(report(times, len(table) // BATCH * BATCH), flush=True)
+    if arguments.before is not None:
+        ratio = compare_checkouts(arguments.before, DRAWN, arguments.size, arguments.rounds)
+        print(f"\n8-bit RGB, cached: {ratio:.3f} times as fast as in '{arguments.before}'.")
 
 
 def compare(table: SceneTable, what: str, arguments: argparse.Namespace) -> None:

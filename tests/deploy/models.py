@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from tests.tolerance import bound, operations
 from torch import nn
 
 from ldstyle.runs.backbone import Preprocessing, build_backbone
@@ -72,7 +73,7 @@ def float32_error(backbone: nn.Module) -> float:
 
     A sum of n terms loses at most n 2^-24 of the sum of their magnitudes; the errors of the layers add up.
     """
-    return 2**-24 * sum(weight[0].numel() for weight in backbone.parameters() if weight.ndim > 1)
+    return bound(operations(backbone), dtype=torch.float32)
 
 
 def direct_probabilities(backbone: nn.Module, images: list[np.ndarray]) -> np.ndarray:

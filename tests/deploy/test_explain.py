@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.deploy.models import ROUNDED, SIZE, VOCABULARY, direct_probabilities, pixels, write_images, write_model
+from tests.tolerance import bound
 from torch.nn.functional import interpolate
 
 from ldstyle.deploy.classifier import load
@@ -65,7 +66,7 @@ def test_heat_shares_one_scale_over_labels():
     assert heat.amax().item() == pytest.approx(1)
     row, column = divmod(heat[0].argmax().item(), 40)
     assert (row // 8, column // 8) == (1, 2)
-    assert heat[1].amax().item() == pytest.approx(0.25, rel=1e-4)
+    assert heat[1].amax().item() == pytest.approx(0.25, rel=bound(10, dtype=torch.float32))
     assert heat[2].count_nonzero() == 0
     assert heat.min() >= 0
     assert heatmaps(torch.zeros(2, 2, 2), size=(8, 8)).count_nonzero() == 0

@@ -19,6 +19,7 @@ from ldstyle.runs.backbone import (
     Preprocessing,
     backbone_parameters,
     build_backbone,
+    create_network,
     head_parameters,
     preprocessing,
     pretrained_settings,
@@ -287,3 +288,79 @@ def test_the_classifier_of_any_network_with_a_linear_head_is_found():
 def test_a_network_without_a_classifier_is_refused():
     with pytest.raises(ValueError, match="ResNet must have a classifier with weights; found none"):
         head_parameters(timm.create_model(SMALL, num_classes=0))
+
+
+SENTINEL2 = 13
+
+
+def write_torchgeo_weights(path, *, bands=SENTINEL2):
+    """Write a state dict in the layout of torchgeo's ResNet weights: timm's names without a classifier."""
+    network = create_network("resnet18", num_labels=5, seed=9, bands=bands)
+    state = {key: value for key, value in network.state_dict().items() if not key.startswith("fc.")}
+    torch.save(state, path)
+    return state
+
+
+def test_multispectral_weights_of_torchgeo_load_with_their_normalisation(tmp_path):
+    state = write_torchgeo_weights(tmp_path / "resnet18_sentinel2_all_moco.pth")
+    assert state["conv1.weight"].shape == (64, SENTINEL2, 7, 7)
+    config = BackboneConfig("resnet18", str(tmp_path / "resnet18_sentinel2_all_moco.pth"), mean=(0.0,), std=(1.0,))
+    measured = Preprocessing((0.3,) * SENTINEL2, (0.1,) * SENTINEL2)
+    net = build_backbone(config, num_labels=4, bands=SENTINEL2, measured=measured)
+    assert all(torch.equal(net.state_dict()[key], value) for key, value in state.items())
+    assert preprocessing(net) == Preprocessing((0.0,) * SENTINEL2, (1.0,) * SENTINEL2)
+
+
+def test_weights_of_other_bands_are_refused_with_the_way_out(tmp_path):
+    write_torchgeo_weights(tmp_path / "w.pth")
+    config = BackboneConfig("resnet18", str(tmp_path / "w.pth"), mean=(0.0,), std=(1.0,))
+    with pytest.raises(ValueError, match=r"weights for 12 bands, or for 3.*conv1\.weight takes 13.*data\.bands"):
+        build_backbone(config, num_labels=4, bands=12)
+
+
+@pytest.mark.parametrize("bands", [1, 4, 12])
+def test_weights_for_three_bands_are_adapted_as_by_timm(tmp_path, bands):
+    from timm.models import adapt_input_conv
+
+    state = write_torchgeo_weights(tmp_path / "w.pth", bands=3)
+    measured = Preprocessing((0.5,) * bands, (0.2,) * bands)
+    net = build_backbone(
+        BackboneConfig("resnet18", str(tmp_path / "w.pth")), num_labels=4, bands=bands, measured=measured
+    )
+    expected = adapt_input_conv(bands, state["conv1.weight"])
+    assert torch.equal(net.state_dict()["conv1.weight"], expected)
+    assert preprocessing(net) == measured
+
+
+def test_a_file_of_weights_with_another_normalisation_than_its_network(tmp_path):
+    """As for timm's DINOv3 satellite models, whose normalisation is their own; a small ViT stands for them."""
+    network = create_network("test_vit", num_labels=3, seed=2)
+    save_file(network.state_dict(), tmp_path / "w.safetensors")
+    mean, std = (0.43, 0.411, 0.296), (0.213, 0.156, 0.143)
+    config = BackboneConfig("test_vit", str(tmp_path / "w.safetensors"), mean=mean, std=std)
+    assert preprocessing(build_backbone(config, num_labels=3, image_size=96)) == Preprocessing(mean, std)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mean": (0.1,)}, r"backbone\.mean and backbone\.std must be given together"),
+        ({"mean": (0.1,), "std": (0.0,)}, r"backbone\.std must be above 0"),
+    ],
+)
+def test_half_a_normalisation_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        BackboneConfig(**given)
+
+
+def test_a_normalisation_of_other_bands_is_refused():
+    config = BackboneConfig("test_resnet", "none", mean=(0.1, 0.2), std=(0.1, 0.2))
+    with pytest.raises(
+        ValueError, match=r"backbone\.mean must have one entry, or one for each of 4 bands; got \(0\.1,"
+    ):
+        build_backbone(config, num_labels=2, bands=4)
+
+
+def test_bands_without_any_normalisation_are_refused():
+    with pytest.raises(ValueError, match=r"backbone\.mean and backbone\.std must be given for images of 4 bands"):
+        build_backbone(BackboneConfig("test_resnet", "none"), num_labels=2, bands=4)

@@ -200,7 +200,9 @@ def test_another_choice_leaves_nothing_of_the_one_below_it() -> None:
             r"at least two domains for algorithm Coral; got \('a',\)\. .* data\.pseudo_domain",
         ),
         (
-            merge(method_settings("ld-efdmix-gc+sagm"), {"style": {"attention": {"refresh": "online"}}}),
+            merge(
+                method_settings("ld-efdmix-gc+sagm"), {"style": {"attention": {"refresh": "online", "map_scale": 1.0}}}
+            ),
             r"algorithm Sagm passes each batch twice.*style\.attention\.refresh = 'online'.*Use 'sweep'",
         ),
         ({"swad": {"n_converge": 0}}, r"swad\.n_converge must be at least 1; got 0\."),

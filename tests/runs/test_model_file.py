@@ -185,8 +185,10 @@ def test_json_that_is_no_object_is_refused(saved):
 
 
 def test_a_newer_schema_is_refused(saved):
-    edit(saved, lambda description: description.update(schema=3))
-    with pytest.raises(ValueError, match=r"must have schema 2; got 3. Use the version of ldstyle that wrote it"):
+    edit(saved, lambda description: description.update(schema=4))
+    with pytest.raises(
+        ValueError, match=r"must have schema 1 or 2 or 3; got 4. Use the version of ldstyle that wrote it"
+    ):
         load_model(saved)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 from lightning.fabric import Fabric
-from tests.training.runs import metrics, process_context, same, tiny, weights
+from tests.tolerance import bound, operations
+from tests.training.runs import metrics, process_context, same, tiny, weights, well_conditioned
 from torch import Tensor
 
 import ldstyle
@@ -25,6 +26,7 @@ from ldstyle.training.loop import fit
 from ldstyle.types import StyleContext
 
 WORLD = 2
+RATE = 0.1
 LAYERNORM = {"name": "test_convnext"}  # BatchNorm would see half a batch in each of two processes
 
 
@@ -49,16 +51,26 @@ def in_two_processes(config: RunConfig, out: Path, batches: Any = None) -> None:
 # algorithms that pair no samples.
 @pytest.mark.parametrize("method", ["csu", "groupdro", "sagm", "miro", "erm++"])
 def test_a_run_of_two_processes_is_the_run_of_one(method: str, scenes: Path, tmp_path: Path) -> None:
-    one = tiny(scenes, tmp_path / "one", method=method, backbone=LAYERNORM)
-    two = tiny(scenes, tmp_path / "two", method=method, backbone=LAYERNORM, devices=2)
-    fit(one)
+    settings: dict[str, Any] = {"backbone": LAYERNORM, "optimizer": {"backbone_lr": RATE, "head_lr": RATE}}
+    one = tiny(scenes, tmp_path / "one", method=method, **settings)
+    two = tiny(scenes, tmp_path / "two", method=method, **settings, devices=2)
+    with well_conditioned():
+        fit(one)
     in_two_processes(two, tmp_path)
-    for name, value in weights(tmp_path / "one").items():
-        torch.testing.assert_close(weights(tmp_path / "two")[name], value, atol=2e-5, rtol=1e-3)
+    before = create_network(LAYERNORM["name"], num_labels=6, output_stride=None)
+    after, shared_after = weights(tmp_path / "one"), weights(tmp_path / "two")
+    # A gradient is summed over the layers forwards and backwards and over the batch. Six steps add up their errors,
+    # and an error grows by less than 100 on its way through a network whose activations are normalised.
+    tolerance = bound(2 * 6 * (2 * operations(before) + 8 * 48 * 48), scale=100)
+    for name, value in after.items():
+        torch.testing.assert_close(shared_after[name], value, rtol=0, atol=tolerance)
+    moved = max((value - before.get_parameter(name)).abs().max().item() for name, value in after.items())
+    assert moved > 1e6 * tolerance
+    rounded = bound(8, dtype=torch.float32)  # losses are added up in single precision
     for alone, shared in zip(metrics(tmp_path / "one"), metrics(tmp_path / "two"), strict=True):
-        assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+        assert shared["loss"] == pytest.approx(alone["loss"], rel=rounded)
         assert shared.get("fired") == alone.get("fired")
-        assert shared["validation"]["map"] == pytest.approx(alone["validation"]["map"], abs=1e-3)
+        assert shared["validation"]["loss"] == pytest.approx(alone["validation"]["loss"], rel=rounded)
 
 
 def batches_of(rank: int) -> list[tuple[Tensor, StyleContext]]:
@@ -123,7 +135,10 @@ def banks(state: dict[str, Any]) -> dict[str, Any]:
 def test_gradients_and_banks_of_two_processes_are_those_of_one(method: str, scenes: Path, tmp_path: Path) -> None:
     style: dict[str, Any] = {"gate_prob": 1.0}
     if method == "ld-efdmix-gc":
-        style = {"gate_prob": 0.0, "attention": {"refresh": "online"}}  # maps are taken from untouched batches
+        style = {
+            "gate_prob": 0.0,
+            "attention": {"refresh": "online", "map_scale": 1.0},
+        }  # maps are taken from untouched batches
     config = tiny(scenes, tmp_path, method=method, style=style, devices=2)
     batches = [batches_of(rank) for rank in range(WORLD)]
     in_two_processes(config, tmp_path, batches)

@@ -1,4 +1,4 @@
-"""One of several processes, started by ``test_distributed``: either a whole run, or the gradient of one batch.
+"""One of several processes, started by ``test_processes``: either a whole run, or the gradient of one batch.
 
 The names in capitals are given by the test.
 """
@@ -12,6 +12,8 @@ os.environ |= {"RANK": str(RANK), "LOCAL_RANK": str(RANK), "GROUP_RANK": "0"}  #
 os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 torch.set_num_threads(1)
 
+from tests.training.runs import well_conditioned  # noqa: E402
+
 from ldstyle.runs.processes import OnHost, Processes, launch  # noqa: E402
 from ldstyle.runs.sources import open_sources  # noqa: E402
 from ldstyle.training.build import build_net  # noqa: E402
@@ -19,7 +21,8 @@ from ldstyle.training.loop import fit  # noqa: E402
 from ldstyle.training.step import StyledLoss  # noqa: E402
 
 if BATCHES is None:  # noqa: F821
-    fit(CONFIG)  # noqa: F821
+    with well_conditioned():
+        fit(CONFIG)  # noqa: F821
 else:
     fabric = launch(CONFIG)  # noqa: F821
     data = open_sources(CONFIG.data, seed=CONFIG.seed)  # noqa: F821

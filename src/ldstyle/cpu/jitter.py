@@ -46,7 +46,14 @@ def retouch() -> Callable[..., None]:
     return compile_kernel(_retouch, "void(uint8[:,:,::1], float32[:,:,::1], float32[:,:], uint8[:,:,::1])")
 
 
-def compile_kernel(function: Function, signature: str) -> Function:
+@cache
+def jitter_bands() -> Callable[..., None]:
+    """Return the kernel for any bands and depth; see :func:`_jitter_bands`. The first call compiles it."""
+    rest = "boolean[:,:], float32[:,:], int64[::1], float32, float32[::1], float32[::1], float32[:,:,:,::1])"
+    return compile_kernel(_jitter_bands, [f"void({kind}[:,:,:,::1], {rest}" for kind in ("uint8", "uint16")])
+
+
+def compile_kernel(function: Function, signature: str | list[str]) -> Function:
     """Compile a function, or load what an earlier process stored beside this file or in the user's cache folder."""
     kernel: Function
     try:
@@ -92,6 +99,48 @@ def _jitter(
             gain, offset = scale[c], shift[c]
             for i in range(pixels.shape[1]):
                 pixels[c, i] = pixels[c, i] * gain + offset
+
+
+def _jitter_bands(
+    images: NDArray[Any],
+    flips: NDArray[np.bool_],
+    factors: Pixels,
+    order: NDArray[np.int64],
+    unit: np.float32,
+    scale: Pixels,
+    shift: Pixels,
+    result: Pixels,
+) -> None:
+    """Flip images of any bands, apply the colour operations, and normalise.
+
+    Three bands are red, green and blue; otherwise each is changed on its own, and only brightness and contrast are.
+
+    Args:
+        images: (B, C, H, W).
+        flips: Whether to flip horizontally and vertically, (B, 2).
+        factors: Brightness, contrast, saturation and hue of each image, (4, B).
+        order: Which of the four to apply, in this order.
+        unit: Factor that brings values to [0, 255].
+        scale: Multiplier of each band at the end, (C,).
+        shift: Summand of each band at the end, (C,).
+        result: Receives the images, (B, C, H, W).
+    """
+    count, channels, height, width = images.shape
+    flat = result.reshape(count, channels, height * width)
+    for n in range(count):
+        for c in range(channels):
+            _flip_band(images[n, c], flips[n, 0], flips[n, 1], unit, result[n, c])
+        if channels == 3:
+            for step in order:
+                _change(flat[n], step, factors[step, n])
+        for c in range(channels):
+            values = flat[n, c]
+            if channels != 3:
+                for step in order:
+                    _change_band(values, step, factors[step, n])
+            gain, offset = scale[c], shift[c]
+            for i in range(values.shape[0]):
+                values[i] = values[i] * gain + offset
 
 
 def _retouch(images: NDArray[np.uint8], tones: Pixels, factors: Pixels, result: NDArray[np.uint8]) -> None:
@@ -141,6 +190,34 @@ def _flip(image: NDArray[np.uint8], horizontal: bool, vertical: bool, result: Pi
             else:
                 for x in range(width):
                     result[c, y, x] = image[c, row, x]
+
+
+@_inlined
+def _flip_band(band: NDArray[Any], horizontal: bool, vertical: bool, unit: np.float32, result: Pixels) -> None:
+    height, width = band.shape
+    for y in range(height):
+        row = height - 1 - y if vertical else y
+        if horizontal:
+            for x in range(width):
+                result[y, x] = np.float32(band[row, -1 - x]) * unit
+        else:
+            for x in range(width):
+                result[y, x] = np.float32(band[row, x]) * unit
+
+
+@_inlined
+def _change_band(values: Pixels, step: int, factor: np.float32) -> None:
+    """Scale the brightness (0) or the contrast (1) of N values on [0, 255] in place; other operations need colours."""
+    if step == 0:
+        for i in range(values.shape[0]):
+            values[i] = min(values[i] * factor, _WHITE)
+    elif step == 1:
+        total = 0.0
+        for i in range(values.shape[0]):
+            total += np.float64(values[i])
+        offset = (_ONE - factor) * np.float32(total / values.shape[0])
+        for i in range(values.shape[0]):
+            values[i] = min(max(values[i] * factor + offset, _ZERO), _WHITE)
 
 
 @_inlined

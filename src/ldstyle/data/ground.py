@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from ldstyle.data.domains.archives import ARCHIVES
 from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.data.loading.decode import image_size
+from ldstyle.data.loading.bands import image_extent
 
 
 def ground_sides(table: SceneTable, rows: ArrayLike) -> tuple[float, float] | None:
@@ -26,7 +26,7 @@ def ground_sides(table: SceneTable, rows: ArrayLike) -> tuple[float, float] | No
         return ARCHIVES[table.archive].ground
     chosen = table.select(rows)
     sides = [
-        value * math.sqrt(math.prod(image_size(chosen.path(row))))
+        value * math.sqrt(math.prod(image_extent(chosen.path(row))))
         for row, value in enumerate(chosen.gsd or ())
         if value is not None
     ]

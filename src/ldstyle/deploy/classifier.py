@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,15 +15,19 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from ldstyle.data.loading.decode import decode
+from ldstyle.data.loading.bands import load_image, to_squares
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.evaluation.scores import evaluating, probabilities
 from ldstyle.nn.backbones.layout import logits_of
 from ldstyle.runs.model_file import LoadedModel, load_model
 
-Picture: TypeAlias = str | PathLike[str] | Image.Image | NDArray[np.uint8] | Tensor
-"""A file, a Pillow image in RGB, an array (H, W, 3) uint8, or a tensor (3, H, W), uint8 or in [0, 1]."""
+Picture: TypeAlias = str | PathLike[str] | Image.Image | NDArray[Any] | Tensor
+"""A file, a Pillow image in RGB, an array (H, W, 3) uint8, or a tensor (C, H, W), uint8 or in [0, 1].
 
-_WHITE = 255
+A model of other bands than 8-bit RGB takes no Pillow image, and an array (bands, H, W) of values as in a file.
+"""
+
+_WHITES = {torch.uint8: 255, torch.uint16: 65535}
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,7 @@ class Classifier(nn.Module):
         self.backbone = model.backbone
         self.model = model
         mean, std = (
-            torch.tensor(values).view(3, 1, 1) for values in (model.preprocessing.mean, model.preprocessing.std)
+            torch.tensor(values).view(-1, 1, 1) for values in (model.preprocessing.mean, model.preprocessing.std)
         )
         self.register_buffer("_scale", 1 / std, persistent=False)
         self.register_buffer("_shift", -mean / std, persistent=False)
@@ -99,13 +103,16 @@ class Classifier(nn.Module):
         return next(self.backbone.parameters()).device
 
     def forward(self, images: Tensor) -> Tensor:
-        """Compute logits, (B, L), of images (B, 3, H, W), uint8 or floating point in [0, 1], on its device."""
+        """Compute logits, (B, L), of images (B, C, H, W), see :meth:`normalise`, on its device."""
         return logits_of(self.backbone(self.normalise(images)))
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Turn images (B, 3, H, W), uint8 or floating point in [0, 1], into what the backbone takes."""
-        if images.dtype == torch.uint8:
-            return images.to(self._scale.dtype).mul_(self._scale / _WHITE).add_(self._shift)
+        """Turn images (B, C, H, W) into what the backbone takes.
+
+        Values are of the model's range: uint8 on [0, 255], uint16 on [0, 65535], or floating point in [0, 1].
+        """
+        if images.dtype in _WHITES:
+            return images.to(self._scale.dtype).mul_(self._scale / _WHITES[images.dtype]).add_(self._shift)
         return images * self._scale + self._shift
 
     def predict(self, images: Picture | Sequence[Picture], *, batch_size: int = 32) -> Prediction:
@@ -115,7 +122,7 @@ class Classifier(nn.Module):
         too, which differs from it by rounding.
 
         Args:
-            images: One image or several; a tensor (B, 3, H, W) is B images.
+            images: One image or several; a tensor (B, C, H, W) is B images.
             batch_size: How many to compute at once.
 
         Returns:
@@ -125,7 +132,7 @@ class Classifier(nn.Module):
             raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
         logits = []
         with evaluating(self), torch.inference_mode():
-            for batch in _batches(images, size=self.size, batch_size=batch_size):
+            for batch in _batches(images, self.model, batch_size=batch_size):
                 logits.append(self(batch.to(self.device, non_blocking=True)).float())
         return self.judge(torch.cat(logits).cpu() if logits else torch.empty(0, len(self.vocabulary)))
 
@@ -148,8 +155,8 @@ def load(path: str | PathLike[str]) -> Classifier:
     return Classifier(load_model(Path(path)))
 
 
-def read_image(path: Path, size: int) -> NDArray[np.uint8]:
-    """Decode an image file, (3, S, S); a pipe or device, which might never end, is refused.
+def read_image(path: Path, size: int, image_format: ImageFormat | None = None) -> NDArray[Any]:
+    """Decode an image file, (C, S, S); a pipe or device, which might never end, is refused.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -157,11 +164,11 @@ def read_image(path: Path, size: int) -> NDArray[np.uint8]:
     """
     if path.exists() and not path.is_file():
         raise ValueError(f"'{path}' cannot be used: it is not a file but a folder, a pipe or a device.")
-    return decode(path, size)
+    return load_image(path, size, image_format)
 
 
-def _batches(images: Picture | Sequence[Picture], *, size: int, batch_size: int) -> Iterator[Tensor]:
-    """Yield batches of squares, (B, 3, S, S), each of one dtype."""
+def _batches(images: Picture | Sequence[Picture], model: LoadedModel, *, batch_size: int) -> Iterator[Tensor]:
+    """Yield batches of squares, (B, C, S, S), each of one dtype."""
     if isinstance(images, Tensor) and images.ndim == 4:
         pictures: Sequence[Picture] = list(images)
     elif isinstance(images, str | PathLike | Image.Image | np.ndarray | Tensor):
@@ -169,16 +176,26 @@ def _batches(images: Picture | Sequence[Picture], *, size: int, batch_size: int)
     else:
         pictures = images
     for start in range(0, len(pictures), batch_size):
-        squares = [_square(picture, size) for picture in pictures[start : start + batch_size]]
+        squares = [_square(picture, model) for picture in pictures[start : start + batch_size]]
         if len({square.dtype for square in squares}) > 1:
-            squares = [square / 255 if square.dtype == torch.uint8 else square.float() for square in squares]
+            squares = [square.float() / _WHITES.get(square.dtype, 1) for square in squares]
         yield torch.stack(squares)
 
 
-def _square(picture: Picture, size: int) -> Tensor:
+def _square(picture: Picture, model: LoadedModel) -> Tensor:
+    size, image_format = model.size, model.image_format
     match picture:
         case Tensor():
-            return _resized(_checked(picture), size)
+            return _resized(_checked(picture, len(model.preprocessing.mean)), size)
+        case np.ndarray() if image_format is not None:
+            if picture.ndim != 3:
+                raise ValueError(f"An array must be (bands, H, W); got shape {picture.shape}.")
+            return torch.from_numpy(to_squares(picture, size, image_format, path="the array"))
+        case Image.Image() if image_format is not None:
+            raise ValueError(
+                f"The model takes {len(image_format.bands)} bands of {image_format.dtype}; got a Pillow image. Give "
+                "the file, or an array (bands, H, W)."
+            )
         case Image.Image():
             if picture.mode != "RGB":
                 raise ValueError(f"A Pillow image must be RGB; got mode {picture.mode!r}. Use image.convert('RGB').")
@@ -191,7 +208,7 @@ def _square(picture: Picture, size: int) -> Tensor:
                 )
             image = Image.fromarray(picture)
         case str() | PathLike():
-            return torch.from_numpy(read_image(Path(picture), size))
+            return torch.from_numpy(read_image(Path(picture), size, image_format))
         case other:
             raise TypeError(f"An image must be a file, Pillow image, array or tensor; got {type(other).__name__}.")
     if image.size != (size, size):
@@ -199,10 +216,10 @@ def _square(picture: Picture, size: int) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
-def _checked(image: Tensor) -> Tensor:
-    if image.ndim != 3 or image.shape[0] != 3:
-        raise ValueError(f"A tensor must be (3, H, W) or (B, 3, H, W); got {tuple(image.shape)}.")
-    if image.dtype == torch.uint8:
+def _checked(image: Tensor, channels: int) -> Tensor:
+    if image.ndim != 3 or image.shape[0] != channels:
+        raise ValueError(f"A tensor must be ({channels}, H, W) or (B, {channels}, H, W); got {tuple(image.shape)}.")
+    if image.dtype in _WHITES:
         return image
     if not image.is_floating_point() or not bool(((image >= 0) & (image <= 1)).all()):
         raise ValueError(
@@ -217,4 +234,5 @@ def _resized(image: Tensor, size: int) -> Tensor:
         return image
     pixels = image[None].float()
     result = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True, align_corners=False)[0]
-    return result.round().clamp(0, 255).to(torch.uint8) if image.dtype == torch.uint8 else result.clamp(0, 1)
+    white = _WHITES.get(image.dtype)
+    return result.clamp(0, 1) if white is None else result.round().clamp(0, white).to(image.dtype)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.data.loading.decode import decode, image_size
+from ldstyle.data.loading.bands import image_extent, read_picture
 from ldstyle.deploy.classifier import Classifier, Prediction
 from ldstyle.evaluation.scores import evaluating
 from ldstyle.nn import activation_maps, analyse_head
@@ -56,7 +56,7 @@ class Explainer:
         self._head = analyse_head(classifier.backbone, image_size=(classifier.size, classifier.size))
 
     def __call__(self, images: Tensor) -> Explanation:
-        """Explain images, (N, 3, S, S), uint8 or floating point in [0, 1]."""
+        """Explain images, (N, C, S, S), as :meth:`Classifier.normalise` takes them."""
         with evaluating(self.classifier):
             inputs = self.classifier.normalise(images.to(self.classifier.device))
             maps, logits = activation_maps(self.classifier.backbone, self._head, inputs)
@@ -91,7 +91,13 @@ def blend(image: NDArray[np.uint8], heat: NDArray[np.float32]) -> NDArray[np.uin
 
 
 def explanation_sheet(
-    path: Path, explanation: Explanation, row: int, *, labels: Sequence[str] | None = None, size: int = 320
+    path: Path,
+    explanation: Explanation,
+    row: int,
+    *,
+    labels: Sequence[str] | None = None,
+    size: int = 320,
+    shown: Sequence[int] | None = None,
 ) -> Figure:
     """Draw an image and the heat of its labels side by side.
 
@@ -101,12 +107,13 @@ def explanation_sheet(
         row: Number of the image in it.
         labels: Labels to show; by default all.
         size: Width of a panel in pixels.
+        shown: Bands to show as red, green and blue; ``None`` for 8-bit RGB.
     """
     vocabulary = explanation.prediction.vocabulary
     chosen = [vocabulary.index(name) for name in labels or vocabulary]
-    image = decode(path, size).transpose(1, 2, 0)
+    image = read_picture(path, size, shown).transpose(1, 2, 0)
     heat = heatmaps(explanation.maps[row].float(), size=(size, size)).numpy()
-    image_width, image_height = image_size(path)
+    image_width, image_height = image_extent(path)
     ratio = min(max(image_height / image_width, 1 / _LONGEST), _LONGEST)
     columns = min(_COLUMNS, 1 + len(chosen))
     rows = -(-(1 + len(chosen)) // columns)
@@ -118,8 +125,8 @@ def explanation_sheet(
     for place, label in zip(axes[1:], chosen, strict=False):
         score = explanation.prediction.probabilities[row, label].item()
         found = bool(explanation.prediction.present[row, label])
-        shown = "unknown" if math.isnan(score) else f"{score:.0%}"
-        _panel(place, blend(image, heat[label]), f"{vocabulary[label]} {shown}", found=found, ratio=ratio)
+        words = "unknown" if math.isnan(score) else f"{score:.0%}"
+        _panel(place, blend(image, heat[label]), f"{vocabulary[label]} {words}", found=found, ratio=ratio)
     for place in axes[1 + len(chosen) :]:
         place.set_axis_off()
     return figure

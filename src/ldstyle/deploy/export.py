@@ -51,7 +51,7 @@ def export_model(
 ) -> Path:
     """Write a model for use without this project.
 
-    All take normalised images (B, 3, S, S) float32 of any batch size and return logits (B, L). Preprocessing,
+    All take normalised images (B, C, S, S) float32 of any batch size and return logits (B, L). Preprocessing,
     vocabulary and thresholds come with them: as metadata in ONNX and safetensors, as the extra file ``ldstyle.json`` in
     TorchScript, and as ``config.json`` for timm.
 
@@ -104,11 +104,19 @@ def describe(model: LoadedModel) -> dict[str, str]:
         "size": model.size,
         "gsd": model.gsd,
         "sources": model.sources,
-        "preprocessing": "RGB in [0, 1], resized to size x size (antialiased bilinear), minus mean, divided by std",
+        **({} if model.image_format is None else {"images": model.image_format.describe()}),
+        "preprocessing": _preprocessing(model),
         "output": "logits; a label is present where 1 / (1 + exp(-logit)) >= its threshold; the logits of "
         f"untrained labels mean nothing, and their threshold is {NEVER:g}",
     }
     return {key: json.dumps(value, ensure_ascii=False) for key, value in entries.items()}
+
+
+def _preprocessing(model: LoadedModel) -> str:
+    rest = "resized to size x size (antialiased bilinear), minus mean, divided by std"
+    if model.image_format is None:
+        return f"RGB in [0, 1], {rest}"
+    return f"the bands of images, each clipped to its range and brought from it to [0, 1], {rest}"
 
 
 def check_equal(model: LoadedModel, compute: Callable[[Tensor], Tensor], *, what: str) -> float:
@@ -128,7 +136,7 @@ def check_equal(model: LoadedModel, compute: Callable[[Tensor], Tensor], *, what
     generator = torch.Generator().manual_seed(derive_seed("export", "images"))
     worst = 0.0
     for count in _BATCHES:
-        images = torch.randn(count, 3, model.size, model.size, generator=generator)
+        images = torch.randn(count, _channels(model), model.size, model.size, generator=generator)
         with torch.no_grad():
             expected, found = logits_of(model.backbone(images)), compute(images)
         if found.shape != expected.shape or not torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
@@ -150,7 +158,11 @@ def _write(out: Path, content: bytes) -> None:
 
 
 def _example(model: LoadedModel) -> Tensor:
-    return torch.zeros(_TRACED, 3, model.size, model.size)
+    return torch.zeros(_TRACED, _channels(model), model.size, model.size)
+
+
+def _channels(model: LoadedModel) -> int:
+    return len(model.preprocessing.mean)
 
 
 def _onnx(model: LoadedModel, out: Path) -> bytes:
@@ -243,13 +255,16 @@ def _timm_folder(model: LoadedModel, out: Path, add: Callable[[Path], object] = 
 def timm_settings(model: LoadedModel) -> dict[str, Any]:
     """Return what timm's ``config.json`` says about labels and preprocessing; timm's transform then equals ours."""
     noted = pretrained_settings(model.backbone)
-    kept = {key: noted[key] for key in ("pool_size", "first_conv", "classifier") if noted.get(key) is not None}
+    channels = _channels(model)
+    # With a first convolution, timm would take weights of other than three bands for those of three and adapt them.
+    names = ("pool_size", "classifier", *(("first_conv",) if channels == 3 else ()))
+    kept = {key: noted[key] for key in names if noted.get(key) is not None}
     return {
         "label_names": list(model.vocabulary),
         "pretrained_cfg": {
             **kept,
             "num_classes": len(model.vocabulary),
-            "input_size": [3, model.size, model.size],
+            "input_size": [channels, model.size, model.size],
             "fixed_input_size": bool(noted.get("fixed_input_size")),
             "interpolation": "bilinear",
             "crop_pct": 1.0,
@@ -261,7 +276,7 @@ def timm_settings(model: LoadedModel) -> dict[str, Any]:
 
 
 def _model_arguments(model: LoadedModel) -> dict[str, Any] | None:
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = {} if _channels(model) == 3 else {"in_chans": _channels(model)}
     stride = model.info["backbone"]["output_stride"]
     if stride is not None:
         arguments["output_stride"] = stride

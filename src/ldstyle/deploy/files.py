@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import torch
@@ -19,12 +19,13 @@ from ldstyle.deploy.read_ahead import read_ahead
 from ldstyle.evaluation.scores import evaluating
 from ldstyle.evaluation.style_statistics import logits_and_style
 from ldstyle.nn import InsertionPoint
+from ldstyle.runs.model_file import LoadedModel
 
 _LISTED = 20
 _AHEAD = 2  # batches that wait; more would only cost memory
 
-Read: TypeAlias = NDArray[np.uint8] | str
-"""The pixels of an image, (3, S, S), or why there are none."""
+Read: TypeAlias = NDArray[Any] | str
+"""The pixels of an image, (C, S, S), or why there are none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ def predict_files(
     styles: list[Tensor] = []
     done = 0
     with evaluating(classifier), torch.inference_mode():
-        for batch, pixels, wrong in read_images(paths, classifier.size, batch_size, workers or os.cpu_count() or 1):
+        for batch, pixels, wrong in read_images(paths, classifier.model, batch_size, workers or os.cpu_count() or 1):
             problems += wrong
             done += len(batch) + len(wrong)
             # After a problem the rest is only read, so that all problems are named at once.
@@ -106,25 +107,27 @@ def refuse_all(problems: Sequence[str]) -> NoReturn:
 
 
 def read_images(
-    paths: Sequence[Path], size: int, batch_size: int, workers: int
-) -> Iterator[tuple[list[Path], NDArray[np.uint8] | None, list[str]]]:
+    paths: Sequence[Path], model: LoadedModel, batch_size: int, workers: int
+) -> Iterator[tuple[list[Path], NDArray[Any] | None, list[str]]]:
     """Yield batches of readable images with their pixels, and the problems met on the way.
 
     Args:
         paths: Image files.
-        size: Side S of the squares they are resized to.
+        model: The model that takes them.
         batch_size: Most images of a batch.
         workers: Threads that decode.
     """
 
     def read(path: Path) -> Read:
         try:
-            return read_image(path, size)
+            return read_image(path, model.size, model.image_format)
         except (ValueError, OSError) as error:
             return str(error)
 
     batch: list[Path] = []
-    pixels = np.empty((batch_size, 3, size, size), dtype=np.uint8)
+    kind = "uint8" if model.image_format is None else model.image_format.stored
+    channels = len(model.preprocessing.mean)
+    pixels = np.empty((batch_size, channels, model.size, model.size), dtype=kind)
     problems: list[str] = []
     reads = read_ahead(read, paths, workers=workers, ahead=_AHEAD * batch_size)
     for path, result in zip(paths, reads, strict=True):

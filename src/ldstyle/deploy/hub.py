@@ -8,6 +8,7 @@ from typing import Any
 
 from huggingface_hub import HfApi, ModelCardData
 
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.evaluation.evaluate import EVALUATIONS
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import LoadedModel
@@ -69,6 +70,8 @@ def push_folder(folder: Path, repo: str, *, private: bool = True) -> str:
 
 
 def _usage(model: LoadedModel) -> str:
+    if model.image_format is not None:
+        return _bands_usage(model, model.image_format)
     return f"""## Use
 
 ```python
@@ -81,6 +84,37 @@ probabilities = net(transform(image)[None]).sigmoid()  # image: a PIL image in R
 
 A label is present where its probability reaches its threshold. `config.json` holds labels, thresholds and
 preprocessing."""
+
+
+def _bands_usage(model: LoadedModel, image_format: ImageFormat) -> str:
+    bands = "\n".join(
+        f"| {number} | {name} | {low:g} to {high:g} | {mean:.4f} | {std:.4f} |"
+        for number, name, (low, high), mean, std in zip(
+            image_format.bands,
+            image_format.names,
+            image_format.limits,
+            model.preprocessing.mean,
+            model.preprocessing.std,
+            strict=True,
+        )
+    )
+    return f"""## Use
+
+```python
+import timm, torch
+
+net = timm.create_model("hf-hub:OWNER/NAME", pretrained=True).eval()  # or "local-dir:FOLDER"
+probabilities = net(images).sigmoid()  # images: (B, {len(image_format.bands)}, {model.size}, {model.size})
+```
+
+Images are of {image_format.count} bands of {image_format.dtype}. Each band below is clipped to its range, brought from
+it to [0, 1], resized to {model.size} x {model.size} (antialiased bilinear), and normalised by mean and deviation.
+
+| band of the file | name | range | mean | deviation |
+|---|---|---|---|---|
+{bands}
+
+A label is present where its probability reaches its threshold. `config.json` holds all of it."""
 
 
 def _labels(model: LoadedModel) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from ldstyle.data.domains.scene_table import IMAGE_SUFFIXES
+from ldstyle.data.domains.scene_table import ARRAYS, IMAGE_SUFFIXES
 
 STANDARD_INPUT = "-"
 _PATTERN = frozenset("*?[")
+_SUFFIXES = IMAGE_SUFFIXES | {ARRAYS}
 
 
 def list_images(names: Iterable[str], *, standard_input: BinaryIO | None = None) -> list[Path]:
@@ -59,13 +60,13 @@ def _expanded(name: str) -> list[Path]:
     else:
         return [path]
     if not matches:
-        suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
+        suffixes = ", ".join(sorted(_SUFFIXES))
         raise FileNotFoundError(f"No image found by '{name}'. Folders are searched for {suffixes}.")
     return matches
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+    return path.suffix.lower() in _SUFFIXES and path.is_file()
 
 
 def sheet_names(paths: Sequence[Path]) -> list[Path]:

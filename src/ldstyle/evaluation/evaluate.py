@@ -60,7 +60,7 @@ def evaluate(
     table = read_domain(config, model, domain, Path(root or config.data.root).expanduser())
     split = split_domain(table, seed=config.seed)
     cache_dir = Path(config.data.cache_dir).expanduser()
-    pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress)
+    pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress, image_format=model.image_format)
     fabric = open_device(config)
     augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
     backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
@@ -76,7 +76,7 @@ def evaluate(
     looked = pool  # the training part of a source would flatter
     if domain in config.data.sources:
         held_out = np.sort(np.concatenate([split.validation, split.test]))
-        looked = Pool([table], [held_out], size=model.size, cache_dir=cache_dir)
+        looked = Pool([table], [held_out], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     parts = {"test": split.test, "all": None if domain in config.data.sources else np.arange(len(pool))}
 
     where: dict[str, Any] = {"device": fabric.device, "batch_size": batch_size}

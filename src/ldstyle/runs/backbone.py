@@ -30,25 +30,31 @@ _READ_ERRORS = (pickle.UnpicklingError, RuntimeError, OSError, EOFError, Attribu
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How images in [0, 1] become a backbone's input: ``(image - mean) / std``, channel by channel.
+    """How images in [0, 1] become a backbone's input: ``(image - mean) / std``, band by band.
 
     Attributes:
-        mean: Mean of red, green and blue.
-        std: Standard deviation of red, green and blue.
+        mean: Mean of each band, by default red, green and blue.
+        std: Standard deviation of each band.
     """
 
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.mean) != 3 or len(self.std) != 3 or not all(value > 0 for value in self.std):
+        if not self.mean or len(self.mean) != len(self.std) or not all(value > 0 for value in self.std):
             raise ValueError(
-                f"`mean` and `std` must have three entries, std above 0; got {self.mean!r} and {self.std!r}."
+                f"`mean` and `std` must have an entry per band, std above 0; got {self.mean!r} and {self.std!r}."
             )
 
 
 def build_backbone(
-    config: BackboneConfig, *, num_labels: int, image_size: int | None = None, seed: int = 0
+    config: BackboneConfig,
+    *,
+    num_labels: int,
+    image_size: int | None = None,
+    seed: int = 0,
+    bands: int = 3,
+    measured: Preprocessing | None = None,
 ) -> nn.Module:
     """Build the network of a run with its initial weights.
 
@@ -57,6 +63,9 @@ def build_backbone(
         num_labels: Number of labels L, one logit each.
         image_size: Height and width of the images; networks with position embeddings are fitted to it.
         seed: Seed of what is initialised at random. The global random stream is left alone.
+        bands: Bands of the images. Weights for three bands are adapted to others by timm: repeated and scaled.
+        measured: Normalisation of the images, which is used unless ``config`` gives one; ``None`` takes that of the
+            weights.
 
     Returns:
         The network on the CPU. A classifier of another size than L starts at random, whatever the weights.
@@ -77,6 +86,7 @@ def build_backbone(
         output_stride=config.output_stride,
         pretrained=config.weights == "hub",
         seed=seed,
+        bands=bands,
     )
     match config.weights:
         case "hub" | "none":
@@ -86,21 +96,51 @@ def build_backbone(
         case path:
             _adopt(backbone, _read_weights(Path(path).expanduser()), origin=path)
     fit_image_size(backbone, image_size)
+    normalisation = _given(config, bands) or measured
+    if normalisation is not None:
+        settings = {**pretrained_settings(backbone), "mean": normalisation.mean, "std": normalisation.std}
+        backbone.pretrained_cfg = settings  # type: ignore[assignment]
+    elif bands != len(preprocessing(backbone).mean):
+        raise ValueError(
+            f"backbone.mean and backbone.std must be given for images of {bands} bands; those of the weights are for "
+            f"{len(preprocessing(backbone).mean)}."
+        )
     return backbone
 
 
+def _given(config: BackboneConfig, bands: int) -> Preprocessing | None:
+    """Return the normalisation of the settings for this many bands, if they have one."""
+    if not config.mean:
+        return None
+    given = {"mean": config.mean, "std": config.std}
+    for name, values in given.items():
+        if len(values) not in (1, bands):
+            raise ValueError(f"backbone.{name} must have one entry, or one for each of {bands} bands; got {values}.")
+    mean, std = (values * bands if len(values) == 1 else values for values in given.values())
+    return Preprocessing(mean, std)
+
+
 def create_network(
-    name: str, *, num_labels: int, output_stride: int | None = None, pretrained: bool = False, seed: int = 0
+    name: str,
+    *,
+    num_labels: int,
+    output_stride: int | None = None,
+    pretrained: bool = False,
+    seed: int = 0,
+    bands: int = 3,
 ) -> nn.Module:
     """Create a timm network; see :func:`build_backbone`."""
     import timm
 
     check_name(name, pretrained=pretrained)
     stride = {} if output_stride is None else {"output_stride": output_stride}
+    inputs = {} if bands == 3 else {"in_chans": bands}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "backbone"))
         try:
-            network: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=num_labels, **stride)
+            network: nn.Module = timm.create_model(
+                name, pretrained=pretrained, num_classes=num_labels, **stride, **inputs
+            )
         except (TypeError, AssertionError, NotImplementedError) as error:
             if not stride:
                 raise
@@ -257,6 +297,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 def _adopt(backbone: nn.Module, state: dict[str, Tensor], *, origin: str, foreign_head: bool = False) -> None:
     """Load a state dict; a classifier that is missing or of another size is left as it is."""
     expected = backbone.state_dict()
+    state = _fit_bands(backbone, state, expected, origin=origin)
     named = pretrained_settings(backbone)["classifier"]
     prefixes = tuple(f"{name}." for name in ((named,) if isinstance(named, str) else named))
     head = {key for key in expected if key.startswith(prefixes)}
@@ -278,3 +319,26 @@ def _adopt(backbone: nn.Module, state: dict[str, Tensor], *, origin: str, foreig
         name = pretrained_settings(backbone)["architecture"]
         raise ValueError(f"'{origin}' must hold the weights of {name!r}; {found}. Set backbone.name to its network.")
     backbone.load_state_dict(state, strict=False)
+
+
+def _fit_bands(
+    backbone: nn.Module, state: dict[str, Tensor], expected: Mapping[str, Tensor], *, origin: str
+) -> dict[str, Tensor]:
+    """Adapt the first convolution of weights for three bands to the bands of the network, as timm adapts its own."""
+    from timm.models import adapt_input_conv
+
+    named = pretrained_settings(backbone).get("first_conv") or ()
+    keys = [f"{name}.weight" for name in ((named,) if isinstance(named, str) else named)]
+    adapted = dict(state)
+    for key in keys:
+        if key not in state or key not in expected or state[key].ndim != 4:
+            continue
+        found, wanted = state[key].shape[1], expected[key].shape[1]
+        if found != wanted and found != 3:
+            raise ValueError(
+                f"'{origin}' must hold weights for {wanted} bands, or for 3, which are adapted; its {key} takes "
+                f"{found}. Choose {found} bands by data.bands, in the order that the weights were trained with."
+            )
+        if found != wanted:
+            adapted[key] = adapt_input_conv(wanted, state[key])
+    return adapted

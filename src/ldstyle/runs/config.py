@@ -16,6 +16,7 @@ from ldstyle.config import (
     MixStyleConfig,
     StyleConfig,
 )
+from ldstyle.data.loading.image_format import Bands, Range, parse_bands, parse_range
 from ldstyle.messages import require
 from ldstyle.runs.algorithms import AlgorithmConfig, LossConfig, SagmConfig, compares_domains, mixes_images
 
@@ -41,6 +42,11 @@ class DataConfig:
             ``gsd``.
         ignore: Columns of custom CSV files that are not labels.
         pseudo_domain: Add a photometrically augmented copy of the one source as a second domain.
+        bands: Bands of the image files to train on, numbers from 1 or ``NAME=NUMBER``, e.g. ``red=4,green=3,blue=2``;
+            bands named red, green and blue are those that pictures show. Empty takes all bands if ``range`` is given,
+            else 8-bit RGB.
+        range: Darkest and brightest value, e.g. ``0,10000``, for all bands or for each in turn; or percentiles of the
+            training images, e.g. ``1%,99%``. Required for values of more than 8 bits.
     """
 
     root: str
@@ -52,8 +58,13 @@ class DataConfig:
     labels: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     pseudo_domain: bool = False
+    bands: Bands = ()
+    range: Range = ()
 
     def __post_init__(self) -> None:
+        parse_bands(self.bands)
+        if self.range:
+            parse_range(self.range)
         distinct = bool(self.sources) and len(set(self.sources)) == len(self.sources)
         require(distinct, "data.sources must name at least one domain, each once", self.sources)
         require(self.size >= 1, "data.size must be a positive number of pixels", self.size)
@@ -72,12 +83,24 @@ class BackboneConfig:
         output_stride: Pixels per location of the last feature map, if the model supports it; ``None`` keeps its own.
         channels_last: Keep a location's channels adjacent in memory while training, which is faster for networks of
             depthwise convolutions on the CPU and for most on a GPU. Results differ by rounding.
+        mean: Mean that is subtracted from images in [0, 1], one for all bands or one per band; give it, with ``std``,
+            if the weights were trained with another than their network's. Empty takes that of the weights, or, if
+            ``data.bands`` or ``data.range`` is given, measures it on the training images.
+        std: Standard deviation that is divided by; see ``mean``.
     """
 
     name: str = "resnet50"
     weights: str = "hub"
     output_stride: int | None = None
     channels_last: bool = False
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(bool(self.mean) == bool(self.std), "backbone.mean and backbone.std must be given together",
+                (self.mean, self.std))  # fmt: skip
+        positive = all(value > 0 for value in self.std)
+        require(positive, "backbone.std must be above 0 in each band", self.std)
 
 
 @dataclass(frozen=True)

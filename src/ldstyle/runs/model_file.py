@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ldstyle.data.loading.image_format import ImageFormat, described_format
 from ldstyle.files import replace_file, replace_text
 from ldstyle.messages import first_few
 from ldstyle.runs.backbone import (
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from ldstyle.runs.config import BackboneConfig
 
 SCHEMA = 2
-READABLE = (1, 2)
-"""Versions of the description that are read; version 1 has no checksum of its own and no untrained labels."""
+WITH_FORMAT = 3
+READABLE = (1, SCHEMA, WITH_FORMAT)
+"""Versions of the description that are read: 1 has no checksum of its own and no untrained labels, 3 states the format
+of images that are not 8-bit RGB."""
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 _EXTRA_NUMBERS = 1 << 20
@@ -55,6 +58,7 @@ class LoadedModel:
         info: The whole description, as in ``model.json``.
         untrained_labels: Labels of the vocabulary without training data; their scores mean nothing.
         source_gsd: Least and largest metres per pixel of those images by source; sources of unknown scale are absent.
+        image_format: Bands and range of the images; ``None`` for 8-bit RGB.
     """
 
     backbone: nn.Module
@@ -68,6 +72,12 @@ class LoadedModel:
     info: dict[str, Any] = field(default_factory=dict)
     untrained_labels: tuple[str, ...] = ()
     source_gsd: dict[str, tuple[float, float]] = field(default_factory=dict)
+    image_format: ImageFormat | None = None
+
+    @property
+    def shown(self) -> tuple[int, ...] | None:
+        """Numbers of the bands that pictures show as red, green and blue; ``None`` for 8-bit RGB."""
+        return None if self.image_format is None else self.image_format.shown
 
 
 def save_model(
@@ -85,6 +95,7 @@ def save_model(
     extra: Mapping[str, Tensor] | None = None,
     untrained_labels: Sequence[str] = (),
     source_gsd: Mapping[str, tuple[float, float]] | None = None,
+    image_format: ImageFormat | None = None,
 ) -> Path:
     """Write ``model.safetensors`` and ``model.json``, each replaced in one step.
 
@@ -102,6 +113,7 @@ def save_model(
         extra: Small floating-point tensors to keep with it.
         untrained_labels: Labels without training data, which are predicted as unknown.
         source_gsd: Least and largest metres per pixel of the images at ``size``, of each source where it is known.
+        image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
     Returns:
         The path of ``model.json``.
@@ -110,7 +122,7 @@ def save_model(
         ValueError: timm cannot rebuild this network, or the description would not load.
     """
     description = {
-        "schema": SCHEMA,
+        "schema": SCHEMA if image_format is None else WITH_FORMAT,
         "name": name,
         "backbone": {
             "name": pretrained_settings(backbone)["architecture"],
@@ -126,6 +138,8 @@ def save_model(
         "untrained_labels": list(untrained_labels),
         "extra": {key: _listed(key, value) for key, value in (extra or {}).items()},
     }
+    if image_format is not None:
+        description["images"] = image_format.describe()
     _check(description, where="the description")
     state = {key: value.detach().cpu().contiguous().clone() for key, value in backbone.state_dict().items()}
     _check_state(_rebuild(description, where="the description"), state, where="the backbone")
@@ -186,6 +200,7 @@ def load_model(path: Path | str) -> LoadedModel:
         description,
         tuple(description.get("untrained_labels", ())),
         {source: (values[0], values[1]) for source, values in description.get("source_gsd", {}).items()},
+        described_format(description["images"]) if "images" in description else None,
     )
 
 
@@ -216,10 +231,14 @@ def _check(description: Mapping[str, Any], *, where: str) -> None:
     schema = description.get("schema")
     if isinstance(schema, bool) or schema not in READABLE:
         raise ValueError(
-            f"{where} must have schema {SCHEMA}; got {schema!r}. Use the version of ldstyle that wrote it."
+            f"{where} must have schema {' or '.join(map(str, READABLE))}; got {schema!r}. Use the version of ldstyle "
+            "that wrote it."
         )
     network, preprocessing = description.get("backbone"), description.get("preprocessing")
     names = description["vocabulary"] if _is_names(description.get("vocabulary")) else []
+    bands = (
+        len(described_format(description["images"]).bands) if "images" in description and _is_format(description) else 3
+    )
     rules = {
         "name": isinstance(description.get("name"), str),
         "vocabulary": bool(names) and len(set(names)) == len(names),
@@ -228,7 +247,8 @@ def _check(description: Mapping[str, Any], *, where: str) -> None:
         and isinstance(network.get("name"), str)
         and (network.get("output_stride") is None or _is_count(network["output_stride"])),
         "preprocessing": isinstance(preprocessing, dict)
-        and all(_is_numbers(preprocessing.get(key), length=3) for key in ("mean", "std")),
+        and all(_is_numbers(preprocessing.get(key), length=bands) for key in ("mean", "std")),
+        "images": _is_format(description),
         "size": _is_count(description.get("size")) and description["size"] <= _LARGEST,
         "gsd": description.get("gsd") is None or (_is_number(description["gsd"]) and description["gsd"] > 0),
         "sources": _is_names(description.get("sources")),
@@ -262,6 +282,21 @@ def _is_ranges(value: object, *, names: object) -> bool:
     return all(_is_numbers(pair, length=2) and 0 < pair[0] <= pair[1] for pair in value.values())
 
 
+def _is_format(description: Mapping[str, Any]) -> bool:
+    """Whether the format of images is stated by the version that has it, and can be used."""
+    if ("images" in description) != (description["schema"] == WITH_FORMAT):
+        return False
+    images = description.get("images")
+    if images is None:
+        return "images" not in description
+    try:
+        if not all(map(_is_count, (*images["bands"], images["count"]))) or not _is_names(images["names"]):
+            return False
+        return bool(described_format(images).describe() == images)
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -273,7 +308,10 @@ def _rebuild(description: Mapping[str, Any], *, where: str) -> nn.Module:
         raise ValueError(f"{where} must name a network of timm itself; got {name!r}.")
     check_name(name)
     backbone = create_network(
-        name, num_labels=len(description["vocabulary"]), output_stride=description["backbone"]["output_stride"]
+        name,
+        num_labels=len(description["vocabulary"]),
+        output_stride=description["backbone"]["output_stride"],
+        bands=len(description["preprocessing"]["mean"]),
     )
     fit_image_size(backbone, description["size"])
     return backbone

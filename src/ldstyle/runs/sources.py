@@ -13,9 +13,19 @@ from ldstyle.data.domains.csv import LabelColumns
 from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.ground import ground_sides
+from ldstyle.data.loading.bands import find_format
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import Split, split_domain
+from ldstyle.runs.backbone import Preprocessing
 from ldstyle.runs.config import DataConfig
+
+MEASURED = 2000
+"""Most images of a domain that mean and standard deviation are measured on."""
+LEAST_SPREAD = 1e-4
+"""Least standard deviation of a band, as a fraction of its range, that images are divided by."""
+
+_CHUNK = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +39,7 @@ class SourceData:
         test: Test samples of the sources; opened at the end.
         train_at: Returns the training samples at another image side in pixels.
         tables: The source domains.
+        image_format: Bands and range of the images; ``None`` for 8-bit RGB.
     """
 
     splits: tuple[Split, ...]
@@ -37,6 +48,12 @@ class SourceData:
     test: Pool
     train_at: Callable[[int], Pool]
     tables: tuple[SceneTable, ...]
+    image_format: ImageFormat | None = None
+
+    @cached_property
+    def measured(self) -> Preprocessing | None:
+        """Mean and standard deviation of each band over the training images; ``None`` for 8-bit RGB."""
+        return None if self.image_format is None else measure_channels(self.train)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -104,11 +121,43 @@ def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = N
     splits = tuple(split_domain(table, seed=seed) for table in tables)
     cache_dir = Path(config.cache_dir).expanduser()
 
+    found = find_format(config.bands, config.range, tables, [split.train for split in splits], progress=progress)
+
     def pool(part: str, size: int = config.size, pseudo_seed: int | None = None) -> Pool:
         rows = [getattr(split, part) for split in splits]
-        return Pool(tables, rows, size=size, cache_dir=cache_dir, pseudo_seed=pseudo_seed, progress=progress)
+        return Pool(
+            tables,
+            rows,
+            size=size,
+            cache_dir=cache_dir,
+            pseudo_seed=pseudo_seed,
+            progress=progress,
+            image_format=found,
+        )
 
     def train_at(size: int) -> Pool:
         return pool("train", size, seed if config.pseudo_domain else None)
 
-    return SourceData(splits, train_at(config.size), pool("validation"), pool("test"), train_at, tables)
+    return SourceData(splits, train_at(config.size), pool("validation"), pool("test"), train_at, tables, found)
+
+
+def measure_channels(pool: Pool) -> Preprocessing:
+    """Measure mean and standard deviation of each band, values in [0, 1], without photometric copies.
+
+    Of a domain with many images, some that are evenly spaced are measured.
+    """
+    originals = np.flatnonzero(pool.original == np.arange(len(pool)))
+    count, total, squares = 0, np.zeros(pool.channels), np.zeros(pool.channels)
+    for domain in np.unique(pool.domain[originals]):
+        rows = originals[pool.domain[originals] == domain]
+        chosen = rows[np.linspace(0, len(rows) - 1, min(len(rows), MEASURED)).astype(np.int64)]
+        for start in range(0, len(chosen), _CHUNK):
+            images = pool.gather(chosen[start : start + _CHUNK]).images.numpy()
+            values = images.astype(np.float64) / np.iinfo(images.dtype).max
+            count += values[:, 0].size
+            total += values.sum(axis=(0, 2, 3))
+            squares += (values**2).sum(axis=(0, 2, 3))
+    mean = total / count
+    spread = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    # A band that hardly varies tells nothing, and would be blown up to noise.
+    return Preprocessing(tuple(mean.tolist()), tuple(np.where(spread < LEAST_SPREAD, 1.0, spread).tolist()))

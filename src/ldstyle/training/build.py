@@ -27,7 +27,14 @@ from ldstyle.training.swad import Swad
 def build_net(config: RunConfig, data: SourceData, fabric: Fabric) -> nn.Module:
     """Build the backbone, the same for all methods of one seed, with style modules attached if the method has any."""
     num_labels = len(data.vocabulary)
-    backbone = build_backbone(config.backbone, num_labels=num_labels, image_size=config.data.size, seed=config.seed)
+    backbone = build_backbone(
+        config.backbone,
+        num_labels=num_labels,
+        image_size=config.data.size,
+        seed=config.seed,
+        bands=data.train.channels,
+        measured=data.measured,
+    )
     backbone = synchronize_batchnorm(backbone, config, fabric.device)
     if fabric.device.type == "cpu":
         hasten_dilated_convolutions(backbone)

@@ -59,6 +59,7 @@ def finish(
             sources=config.data.sources,
             untrained_labels=data.untrained_labels,
             source_gsd=data.gsd,
+            image_format=data.image_format,
             backbone_config=config.backbone,
             extra=source_style_statistics(
                 state.backbone,

@@ -116,7 +116,14 @@ def _probe(
     if config.backbone.weights == "none":
         _log.warning("backbone.weights is 'none': the probe sees the features of a random network.")
     num_labels = len(data.vocabulary)
-    backbone = FrozenBackbone(config.backbone, num_labels=num_labels, size=size, device=fabric.device)
+    backbone = FrozenBackbone(
+        config.backbone,
+        num_labels=num_labels,
+        size=size,
+        device=fabric.device,
+        bands=data.train.channels,
+        measured=data.measured,
+    )
     cache_dir = Path(config.data.cache_dir).expanduser()
     found = probe_maps(data.train_at(size), backbone, cache_dir, display=display, stop=stop)
     if not found.keep.any():

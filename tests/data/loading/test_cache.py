@@ -52,7 +52,7 @@ def decodes(monkeypatch):
         done.append(path)
         return decode(path, size, content=content)
 
-    monkeypatch.setattr("ldstyle.data.loading.cache_files.decode", counted)
+    monkeypatch.setattr("ldstyle.data.loading.bands.decode", counted)
     return done
 
 

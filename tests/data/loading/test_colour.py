@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tolerance import bound
 from torchvision.transforms.v2 import functional as tv
 
 from ldstyle.data.loading.colour import SCRATCH_PLANES, scale_brightness, scale_contrast, scale_saturation, shift_hue
@@ -33,6 +34,11 @@ OPERATIONS = {
     "saturation": (scale_saturation, tv.adjust_saturation, FACTORS),
     "hue": (shift_hue, tv.adjust_hue, SHIFTS),
 }
+# In float32 on values up to 3 · 255 before they are clamped; the contrast needs the mean of 9 · 13 pixels.
+ROUNDING = {
+    name: bound(count, scale=3 * 255, dtype=torch.float32)
+    for name, count in {"brightness": 2, "contrast": 9 * 13 + 10, "saturation": 12, "hue": 12}.items()
+}
 
 
 def run(name, pixels, factor):
@@ -50,21 +56,16 @@ def test_each_operation_is_torchvisions_image_by_image(name):
     _, oracle, factors = OPERATIONS[name]
     pixels = make_pixels()
     expected = torch.stack(
-        [oracle(image / 255, factor) * 255 for image, factor in zip(pixels, factors.tolist(), strict=True)]
+        [oracle(image.double() / 255, factor) * 255 for image, factor in zip(pixels, factors.tolist(), strict=True)]
     )
-    torch.testing.assert_close(run(name, pixels, factors), expected, atol=2e-3, rtol=0)
+    torch.testing.assert_close(run(name, pixels, factors).double(), expected, atol=ROUNDING[name], rtol=0)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_the_neutral_factor_changes_nothing(name):
     pixels = make_pixels()
     neutral = torch.zeros(6) if name == "hue" else torch.ones(6)
-    torch.testing.assert_close(run(name, pixels, neutral), pixels, atol=1e-4, rtol=0)
-
-
-def test_a_hue_shift_of_zero_is_exact():
-    pixels = make_pixels()
-    assert torch.equal(run("hue", pixels, torch.zeros(6)), pixels)
+    assert torch.equal(run(name, pixels, neutral), pixels)
 
 
 @settings(max_examples=200, deadline=None)
@@ -76,8 +77,8 @@ def test_hue_is_turned_as_in_the_standard_library(colour, shift):
     pixels = torch.tensor(colour, dtype=torch.float32).view(1, 3, 1, 1)
     changed = run("hue", pixels, torch.tensor([shift]))
     hue, saturation, value = colorsys.rgb_to_hsv(*(c / 255 for c in colour))
-    expected = torch.tensor(colorsys.hsv_to_rgb((hue + shift) % 1, saturation, value)) * 255
-    torch.testing.assert_close(changed.view(3), expected.float(), atol=1e-2, rtol=0)
+    expected = torch.tensor(colorsys.hsv_to_rgb((hue + shift) % 1, saturation, value), dtype=torch.float64) * 255
+    torch.testing.assert_close(changed.view(3).double(), expected, atol=ROUNDING["hue"], rtol=0)
 
 
 def test_hue_keeps_the_values_range_and_greys():
@@ -92,7 +93,9 @@ def test_hue_keeps_the_values_range_and_greys():
 def test_two_shifts_are_their_sum():
     pixels = make_pixels()
     twice = run("hue", run("hue", pixels, SHIFTS / 2), SHIFTS / 2)
-    torch.testing.assert_close(twice, run("hue", pixels, SHIFTS), atol=1e-2, rtol=0)
+    # A channel becomes 2x - d ± 6 shift (M - m): a second shift enlarges the error of the first by at most 5.
+    tolerance = (5 + 1 + 1) * ROUNDING["hue"]
+    torch.testing.assert_close(twice, run("hue", pixels, SHIFTS), atol=tolerance, rtol=0)
 
 
 def test_scratch_memory_may_be_larger_than_needed():

@@ -6,8 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tolerance import bound
 
 from ldstyle.data.synthetic.surface import NOTHING, Grain, Surface, _hull
 
@@ -103,7 +105,8 @@ def test_a_disc_is_given_in_radii_from_its_middle():
     surface = Surface(SIDE, SIDE)
     window, dx, dy = surface.disc((1.0, -2.0), 5.0)
     rows, columns = np.mgrid[window]
-    np.testing.assert_allclose(np.broadcast_to(dx, rows.shape), (columns + 0.5 - 13) / 5, atol=1e-6)
-    np.testing.assert_allclose(np.broadcast_to(dy, rows.shape), (rows + 0.5 - 10) / 5, atol=1e-6)
+    rounding = bound(4, scale=SIDE / 5, dtype=torch.float32)
+    np.testing.assert_allclose(np.broadcast_to(dx, rows.shape), (columns + 0.5 - 13) / 5, rtol=0, atol=rounding)
+    np.testing.assert_allclose(np.broadcast_to(dy, rows.shape), (rows + 0.5 - 10) / 5, rtol=0, atol=rounding)
     everywhere = sum((c + 0.5 - 13) ** 2 + (r + 0.5 - 10) ** 2 < 25 for r in range(SIDE) for c in range(SIDE))
     assert np.count_nonzero(dx * dx + dy * dy < 1) == everywhere

@@ -16,7 +16,9 @@ from ldstyle.data.domains.discovery import Source, read_source
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.domains.table1 import differences
 from ldstyle.data.domains.vocabulary import LabelMap
-from ldstyle.data.loading.decode import decode, decode_mask, image_size
+from ldstyle.data.loading.bands import find_format, image_extent, load_image
+from ldstyle.data.loading.decode import decode_mask, image_size
+from ldstyle.data.loading.image_format import Bands, ImageFormat, Range
 from ldstyle.messages import first_few
 
 PROBE_SIZE = 32
@@ -52,9 +54,14 @@ def inspect_domain(
     label_map: LabelMap,
     sea: Sea = "drop",
     columns: LabelColumns = ALL_LABELS,
+    bands: Bands = (),
+    value_range: Range = (),
     progress: Progress | None = None,
 ) -> Inspection:
-    """Read a domain's table and decode each of its images; problems are collected, not raised."""
+    """Read a domain's table and decode each of its images; problems are collected, not raised.
+
+    ``bands`` and ``value_range`` are the settings ``data.bands`` and ``data.range`` of images that are not 8-bit RGB.
+    """
     problems: list[Exception] = []
     try:
         # Labels are counted over all rows, whether their images are there or not.
@@ -63,7 +70,14 @@ def inspect_domain(
         table = read(report=problems.append)
     except (ValueError, TypeError, OSError) as error:
         return Inspection(name, 0, 0, Counter(), (*map(str, problems), str(error)), (), {})
-    sizes, unreadable = _probe(table, progress)
+    try:
+        there = [row for row in range(len(table)) if table.path(row).is_file()]
+        image_format = find_format(bands, value_range, [table], [there]) if there else None
+    except (OSError, ValueError) as error:
+        return Inspection(
+            name, len(labelled), 0, Counter(), (*map(str, problems), str(error)), (), _count_labels(labelled)
+        )
+    sizes, unreadable = _probe(table, image_format, progress)
     sentences = [str(problem) for problem in problems]
     if unreadable:
         few = " ".join(unreadable[:3]) + (f" And {len(unreadable) - 3} more." if len(unreadable) > 3 else "")
@@ -96,13 +110,15 @@ def _count_labels(table: SceneTable) -> dict[str, tuple[int, int]]:
     return {label: (int(present[i]), int(known[i])) for i, label in enumerate(table.vocabulary)}
 
 
-def _probe(table: SceneTable, progress: Progress | None) -> tuple[Counter[str], list[str]]:
+def _probe(
+    table: SceneTable, image_format: ImageFormat | None, progress: Progress | None
+) -> tuple[Counter[str], list[str]]:
     """Decode every image and mask; return the sizes of the images that can be, and why the others cannot."""
     sizes: Counter[str] = Counter()
     unreadable = []
     masks = table.masks or (None,) * len(table)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        samples = pool.map(partial(_decode, table.root), table.keys, masks)
+        samples = pool.map(partial(_decode, table.root, image_format), table.keys, masks)
         for done, (size, reason) in enumerate(samples, start=1):
             if reason:
                 unreadable.append(reason)
@@ -113,13 +129,13 @@ def _probe(table: SceneTable, progress: Progress | None) -> tuple[Counter[str], 
     return sizes, unreadable
 
 
-def _decode(root: Path, key: str, mask: str | None) -> tuple[str, str]:
+def _decode(root: Path, image_format: ImageFormat | None, key: str, mask: str | None) -> tuple[str, str]:
     """Return the size of an image as text, or why it or its mask cannot be decoded."""
     try:
-        decode(root / key, PROBE_SIZE)
+        load_image(root / key, PROBE_SIZE, image_format)
         if mask:
             decode_mask(root / mask, PROBE_SIZE)
-        width, height = image_size(root / key)
+        width, height = image_size(root / key) if image_format is None else image_extent(root / key)
         return f"{width}×{height}", ""
     except (ValueError, OSError) as error:
         return "", str(error)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.data.loading.decode import decode
+from ldstyle.data.loading.bands import read_picture
 from ldstyle.seeding import derive_seed
 
 INK = "#222222"
@@ -58,7 +58,14 @@ def _frequency_in_folder(table: SceneTable, present: NDArray[np.bool_]) -> NDArr
     return shares
 
 
-def class_samples(tables: Sequence[SceneTable], *, per_cell: int = 3, size: int = 128, seed: int = 0) -> Figure:
+def class_samples(
+    tables: Sequence[SceneTable],
+    *,
+    per_cell: int = 3,
+    size: int = 128,
+    seed: int = 0,
+    shown: Sequence[int] | None = None,
+) -> Figure:
     """Draw a grid of samples, a row per label and a block of columns per domain.
 
     Args:
@@ -66,6 +73,7 @@ def class_samples(tables: Sequence[SceneTable], *, per_cell: int = 3, size: int 
         per_cell: Images per label and domain.
         size: Pixels per image side.
         seed: Decides which images are shown.
+        shown: Bands to show as red, green and blue, empty for the first three; ``None`` for 8-bit RGB.
     """
     labels, blocks = tables[0].vocabulary, len(tables)
     side, gap, left, top = 1.0, 0.16, 1.15, 0.62
@@ -86,7 +94,7 @@ def class_samples(tables: Sequence[SceneTable], *, per_cell: int = 3, size: int 
                 figure.add_axes(cell),
                 table,
                 label,
-                [decode(table.path(row), size).transpose(1, 2, 0) for row in rows],
+                [read_picture(table.path(row), size, shown).transpose(1, 2, 0) for row in rows],
                 per_cell,
             )
     for label, name in enumerate(labels):

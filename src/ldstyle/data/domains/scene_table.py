@@ -25,6 +25,9 @@ IMAGE_FORMATS = {
 }
 """The image formats that are read, as Pillow names them, and the suffixes by which folders are searched for them."""
 
+ARRAYS = ".npy"
+"""Suffix of NumPy arrays, which hold any bands and depth."""
+
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in IMAGE_FORMATS.values() for suffix in suffixes)
 
 Report: TypeAlias = Callable[[Exception], None]

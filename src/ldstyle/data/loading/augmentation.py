@@ -4,6 +4,9 @@ Parameters are drawn first, on the host, from the run's own generator; applying 
 parameters. The colour operations are those of torchvision's ``ColorJitter`` on floating-point images: each blends and
 clamps to the range of the image, and they come in random order. The order is drawn once per batch, the factors per
 sample. On the CPU compiled loops apply them (``_fused.py``), on other devices torch operations (``colour.py``).
+
+Images of three bands are taken as red, green and blue. Of any other number, brightness is scaled in all bands alike and
+the contrast of each band about its own mean; hue and saturation have no meaning there and stay as they are.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from ldstyle.data.loading.colour import (
     scale_saturation,
     shift_hue,
 )
+
+DEEPEST = 65535.0
+"""Largest value of a 16-bit image, as 255 is that of an 8-bit one."""
 
 MAX_HUE = 1 / 6
 """Bound on the shift of the hue, as a share of the full circle."""
@@ -57,10 +63,10 @@ class Draws:
 
 
 class Augmentation:
-    """Flips at random, jitters colours, and normalises: 8-bit images in, floating point out.
+    """Flips at random, jitters colours, and normalises: 8-bit or 16-bit images in, floating point out.
 
     Args:
-        mean: Mean of each channel that normalisation subtracts, images being in [0, 1].
+        mean: Mean of each of C channels that normalisation subtracts, images being in [0, 1].
         std: Standard deviation of each channel that it divides by.
         flip_prob: Probability of a horizontal flip, and of a vertical one.
         brightness: Brightness factors are drawn from 1 ± this.
@@ -86,8 +92,8 @@ class Augmentation:
                 raise ValueError(f"`{name}` must be in [0, 1]; got {value}.")
         if not 0 <= hue <= MAX_HUE:
             raise ValueError(f"`hue` must be in [0, 1/6] of the colour circle; got {hue}.")
-        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-            raise ValueError(f"`mean` and `std` must have three entries, std above 0; got {mean} and {std}.")
+        if not mean or len(mean) != len(std) or min(std) <= 0:
+            raise ValueError(f"`mean` and `std` must have an entry per band, std above 0; got {mean} and {std}.")
         self.mean, self.std, self.flip_prob = tuple(mean), tuple(std), flip_prob
         self.strengths = (brightness, contrast, saturation, hue)
 
@@ -103,30 +109,32 @@ class Augmentation:
         """Flip, jitter and normalise images with given parameters.
 
         Args:
-            images: RGB values, (B, 3, H, W) uint8.
+            images: Values on [0, 255], (B, C, H, W) uint8, or on [0, 65535], uint16.
             draws: Parameters of each image.
 
         Returns:
-            (B, 3, H, W) float32 on the device of ``images``.
+            (B, C, H, W) float32 on the device of ``images``.
         """
-        _check_images(images, len(draws.flips))
-        order = [step for step in draws.order if self.strengths[step]]
+        channels = len(self.mean)
+        _check_images(images, len(draws.flips), channels)
+        order = [step for step in draws.order if self.strengths[step] and (channels == 3 or step < 2)]
         scale, shift = self._normaliser()
         if images.device.type == "cpu":
-            return _augment_on_cpu(images, draws.flips, draws.factors, order, scale, shift)
+            augment = _augment_on_cpu if is_plain(images) else _augment_bands_on_cpu
+            return augment(images, draws.flips, draws.factors, order, scale, shift)
         return _augment_on_device(images, draws.flips, draws.factors, order, scale, shift)
 
     def __call__(self, images: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Augment (B, 3, H, W) uint8 images with fresh parameters.
+        """Augment (B, C, H, W) images with fresh parameters.
 
         Returns:
-            Normalised images, (B, 3, H, W) float32 on their device, and the flips, (B, 2) bool on the host.
+            Normalised images, (B, C, H, W) float32 on their device, and the flips, (B, 2) bool on the host.
         """
         draws = self.draw(len(images), generator)
         return self.apply(images, draws), draws.flips
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Normalise (B, 3, H, W) uint8 images as they are, for evaluation."""
+        """Normalise (B, C, H, W) images as they are, for evaluation."""
         unchanged = Draws(torch.zeros(len(images), 2, dtype=torch.bool), torch.zeros(4, len(images)), ())
         return self.apply(images, unchanged)
 
@@ -136,7 +144,7 @@ class Augmentation:
 
 
 def flip_images(images: Tensor, flips: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Flip each (3, H, W) image horizontally and vertically as ``flips`` (B, 2) says, into ``out`` if given."""
+    """Flip each (C, H, W) image horizontally and vertically as ``flips`` (B, 2) says, into ``out`` if given."""
     result = torch.empty_like(images) if out is None else out
     if not flips.any():
         return result.copy_(images)
@@ -145,14 +153,14 @@ def flip_images(images: Tensor, flips: Tensor, *, out: Tensor | None = None) -> 
     return result
 
 
-def draw_photometric(count: int, generator: np.random.Generator) -> Tensor:
-    """Draw the parameters of :func:`photometric`, (8, count) float32.
+def draw_photometric(count: int, generator: np.random.Generator, *, channels: int = 3) -> Tensor:
+    """Draw the parameters of :func:`photometric`, (5 + C, count) float32.
 
     Rows are brightness, contrast and saturation factors (1 ± 0.4), hue shift (± 0.1), gamma (2 to the ± 0.7), and the
-    gains of red, green and blue (2 to the ± 0.3).
+    gains of the C bands (2 to the ± 0.3).
     """
-    spread = np.array([0.4, 0.4, 0.4, 0.1, 0.7, 0.3, 0.3, 0.3])[:, None]
-    draws = generator.uniform(-1, 1, (8, count)) * spread
+    spread = np.array([0.4, 0.4, 0.4, 0.1, 0.7] + [0.3] * channels)[:, None]
+    draws = generator.uniform(-1, 1, (5 + channels, count)) * spread
     draws[:3] += 1
     draws[4:] = 2 ** draws[4:]
     return torch.from_numpy(draws.astype(np.float32))
@@ -161,17 +169,18 @@ def draw_photometric(count: int, generator: np.random.Generator) -> Tensor:
 def photometric(images: Tensor, factors: Tensor) -> Tensor:
     """Change the colours of images beyond recognition of their sensor, each by its own parameters, pixel by pixel.
 
-    This makes the pseudo-domain: gains of the channels and gamma, then the four operations of the jitter.
+    This makes the pseudo-domain: gains of the channels and gamma, then the four operations of the jitter; hue and
+    saturation change images of three bands only.
 
     Args:
-        images: RGB values, (B, 3, H, W) uint8.
-        factors: Parameters from :func:`draw_photometric`, (8, B).
+        images: Values on [0, 255], (B, C, H, W) uint8, or on [0, 65535], uint16.
+        factors: Parameters from :func:`draw_photometric`, (5 + C, B).
 
     Returns:
-        (B, 3, H, W) uint8, spatially aligned with ``images``.
+        (B, C, H, W) of the type of ``images``, spatially aligned with them.
     """
-    _check_images(images, factors.shape[1])
-    if images.device.type == "cpu":
+    _check_images(images, factors.shape[1], len(factors) - 5)
+    if images.device.type == "cpu" and is_plain(images):
         return _retouch_on_cpu(images, factors)
     return _retouch_on_device(images, factors.to(images.device, non_blocking=True))
 
@@ -193,12 +202,32 @@ def _augment_on_cpu(
     return result
 
 
+def _augment_bands_on_cpu(
+    images: Tensor, flips: Tensor, factors: Tensor, order: Sequence[int], scale: Tensor, shift: Tensor
+) -> Tensor:
+    from ldstyle.cpu import jitter as _fused
+
+    jitter = _fused.jitter_bands()
+    result = torch.empty(images.shape, dtype=torch.float32)
+    pixels, flipped, drawn, place = (values.numpy() for values in (images.contiguous(), flips, factors, result))
+    steps, gain, offset = np.array(order, dtype=np.int64), scale.numpy(), shift.numpy()
+    unit = np.float32(_unit(images))
+
+    def augment(part: slice) -> None:
+        jitter(pixels[part], flipped[part], drawn[:, part], steps, unit, gain, offset, place[part])
+
+    _for_each_part(len(images), augment)
+    return result
+
+
 def _augment_on_device(
     images: Tensor, flips: Tensor, factors: Tensor, order: Sequence[int], scale: Tensor, shift: Tensor
 ) -> Tensor:
-    pixels = flip_images(images, flips, out=torch.empty(images.shape, dtype=torch.float32, device=images.device))
+    # Few operations take uint16 on every device; conversion does.
+    values = images if images.dtype == torch.uint8 else images.to(torch.float32).mul_(_unit(images))
+    pixels = flip_images(values, flips, out=torch.empty(images.shape, dtype=torch.float32, device=images.device))
     _jitter(pixels, factors.to(images.device, non_blocking=True), order)
-    scale, shift = (values.to(images.device, non_blocking=True).view(3, 1, 1) for values in (scale, shift))
+    scale, shift = (values.to(images.device, non_blocking=True).view(-1, 1, 1) for values in (scale, shift))
     return pixels.mul_(scale).add_(shift)
 
 
@@ -216,19 +245,30 @@ def _retouch_on_cpu(images: Tensor, factors: Tensor) -> Tensor:
 
 
 def _retouch_on_device(images: Tensor, factors: Tensor) -> Tensor:
-    pixels = _tone(images, factors)
-    _jitter(pixels, factors[:4], range(4))
-    return pixels.round_().to(torch.uint8)
+    unit = _unit(images)
+    pixels = _tone(images if images.dtype == torch.uint8 else images.to(torch.float32).mul_(unit), factors)
+    _jitter(pixels, factors[:4], range(4) if images.shape[1] == 3 else range(2))
+    return (pixels if unit == 1 else pixels.div_(unit)).round_().to(images.dtype)
+
+
+def _unit(images: Tensor) -> float:
+    """Return the factor that brings values to [0, 255]."""
+    return 1.0 if images.dtype == torch.uint8 else WHITE / DEEPEST
+
+
+def is_plain(images: Tensor) -> bool:
+    """Return whether images are 8-bit RGB."""
+    return images.dtype == torch.uint8 and images.shape[1] == 3
 
 
 def _tone(values: Tensor, factors: Tensor) -> Tensor:
-    """Apply the gains of the channels and gamma to (B, 3, H, W) values on [0, 255]."""
+    """Apply the gains of the channels and gamma to (B, C, H, W) values on [0, 255]."""
     gain, gamma = factors[5:].T[:, :, None, None], factors[4, :, None, None, None]
     return (values / WHITE).mul_(gain).clamp_(max=1).pow_(gamma).mul_(WHITE)
 
 
 def _jitter(pixels: Tensor, factors: Tensor, order: Iterable[int]) -> None:
-    """Apply the colour operations to (B, 3, H, W) values on [0, 255] in place; factors are (4, B)."""
+    """Apply the colour operations to (B, C, H, W) values on [0, 255] in place; factors are (4, B)."""
     count, _, height, width = pixels.shape
     scratch = torch.empty(SCRATCH_PLANES, count, height, width, device=pixels.device)
     for step in order:
@@ -265,8 +305,8 @@ def _workers(count: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="augment")
 
 
-def _check_images(images: Tensor, count: int) -> None:
-    if images.dtype != torch.uint8:
-        raise TypeError(f"`images` must be uint8, as Pool.gather() gives them; got {images.dtype}.")
-    if images.ndim != 4 or images.shape[1] != 3 or len(images) != count:
-        raise ValueError(f"`images` must have shape (B, 3, H, W) with B = {count}; got {tuple(images.shape)}.")
+def _check_images(images: Tensor, count: int, channels: int) -> None:
+    if images.dtype not in (torch.uint8, torch.uint16):
+        raise TypeError(f"`images` must be uint8 or uint16, as Pool.gather() gives them; got {images.dtype}.")
+    if images.ndim != 4 or images.shape[1] != channels or len(images) != count:
+        raise ValueError(f"`images` must have shape (B, {channels}, H, W) with B = {count}; got {tuple(images.shape)}.")

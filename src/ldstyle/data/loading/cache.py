@@ -2,8 +2,9 @@
 
 A cache folder holds, for each (domain, size),
 
-- ``<domain>-<size>px-<digest>/``: ``images.u8``, ``masks.u8`` if there are masks, and ``header.json``. The digest is of
-  the bytes of the source files, so equal data share a cache wherever they lie. The folder is written under another
+- ``<domain>-<size>px-<digest>/``: ``images.u8`` (``images.u16`` for deep images), ``masks.u8`` if there are masks, and
+  ``header.json``. The digest is of the bytes of the source files, so equal data share a cache wherever they lie, and of
+  bands and range unless the images are 8-bit RGB. The folder is written under another
   name and renamed when complete; a partial one is never seen.
 - ``<domain>-<size>px-<place>.sources.json``: size, times and content hash of each source file at one place on disk.
   While the times stand, opening costs one ``stat`` per file; a file whose times changed is hashed again, and a cache
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem
 from ldstyle.data.loading.cache_files import SourceFile, Times, hash_sources, read_sources, stat_sources
 from ldstyle.data.loading.decode import require_side
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.messages import first_few
 
 FORMAT = 2
@@ -47,14 +49,14 @@ class ImageCache:
     """The decoded images of one domain at one size.
 
     Attributes:
-        images: RGB values, (N, 3, S, S) uint8, mapped from disk; writes go to memory, never to the file.
+        images: Values, (N, C, S, S) uint8 or uint16, mapped from disk; writes go to memory, never to the file.
         masks: Mask bits as stored, (N, S, S) uint8, or ``None``; a sample without a mask has none of the bits.
         digest: Content the cache was made from: 32 hexadecimal digits.
         path: Folder of the cache.
         files: Content hashes of each row's image and mask, as text.
     """
 
-    images: NDArray[np.uint8]
+    images: NDArray[Any]
     masks: NDArray[np.uint8] | None
     digest: str
     path: Path
@@ -68,6 +70,7 @@ def open_cache(
     cache_dir: Path,
     progress: Progress | None = None,
     verify: Literal["times", "content"] = "times",
+    image_format: ImageFormat | None = None,
 ) -> ImageCache:
     """Open the cache of a domain; build it if it is missing, damaged, or its sources changed.
 
@@ -80,6 +83,7 @@ def open_cache(
         progress: Told of the work done.
         verify: ``times`` trusts files whose size and times stand as recorded; ``content`` hashes all of them again,
             sources and cache alike.
+        image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
     Raises:
         FileNotFoundError: Source files are missing.
@@ -98,10 +102,10 @@ def open_cache(
         known = {} if verify == "content" else _read_record(record)
         if any(cache_dir.glob(f"{glob.escape(name)}-*/header.json")):
             sources = hash_sources(sources, known, progress=progress, what=f"check {table.domain}")
-            folder = cache_dir / f"{name}-{_digest(sources, size)}"
+            folder = cache_dir / f"{name}-{_digest(sources, size, image_format)}"
             if _is_whole(folder, verify):
                 _write_record(record, sources, known)
-                return _open(folder, sources, len(table), size)
+                return _open(folder, sources, len(table), size, image_format)
         if not writable:
             raise PermissionError(
                 f"`cache_dir` '{cache_dir}' cannot be written, and it holds no complete cache of {table.domain!r} at "
@@ -109,13 +113,13 @@ def open_cache(
             )
         partial = cache_dir / f".{name}.partial"
         with _complete_or_absent(partial, table.domain):
-            hashed = _build(partial, table, sources, size, progress)
-            digest = _digest(hashed, size)
+            hashed = _build(partial, table, sources, size, progress, image_format)
+            digest = _digest(hashed, size, image_format)
             final = cache_dir / f"{name}-{digest}"
             shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
         _write_record(record, hashed, known)
-        return _open(final, hashed, len(table), size)
+        return _open(final, hashed, len(table), size, image_format)
 
 
 @contextmanager
@@ -146,20 +150,35 @@ def _place(table: SceneTable) -> str:
     return hashlib.blake2b(str(table.root.resolve()).encode(), digest_size=6).hexdigest()
 
 
-def _digest(sources: Sequence[SourceFile], size: int) -> str:
+def _digest(sources: Sequence[SourceFile], size: int, image_format: ImageFormat | None) -> str:
     """Return the digest of what the cache depends on: the rules, the size, and the content of the files in order."""
-    state = hashlib.blake2b(json.dumps([FORMAT, size]).encode(), digest_size=16)
+    rules: list[Any] = [FORMAT, size]
+    if image_format is not None:  # names change nothing
+        rules.append({key: value for key, value in image_format.describe().items() if key != "names"})
+    state = hashlib.blake2b(json.dumps(rules).encode(), digest_size=16)
     for source in sources:
         state.update(f"{source.row} {source.is_mask} {source.content}\n".encode())
     return state.hexdigest()
 
 
+def _images_file(image_format: ImageFormat | None) -> tuple[str, type[np.unsignedinteger[Any]]]:
+    """Return name and type of the file of images."""
+    deep = image_format is not None and image_format.stored == "uint16"
+    return ("images.u16", np.uint16) if deep else ("images.u8", np.uint8)
+
+
 def _build(
-    folder: Path, table: SceneTable, sources: Sequence[SourceFile], size: int, progress: Progress | None
+    folder: Path,
+    table: SceneTable,
+    sources: Sequence[SourceFile],
+    size: int,
+    progress: Progress | None,
+    image_format: ImageFormat | None,
 ) -> list[SourceFile]:
     """Decode the sources into ``folder``; all of them are tried, so that one error names all offenders."""
     has_masks = any(source.is_mask for source in sources)
-    names = ("images.u8", "masks.u8") if has_masks else ("images.u8",)
+    images, _ = _images_file(image_format)
+    names = (images, "masks.u8") if has_masks else (images,)
     blank = np.zeros((size, size), dtype=np.uint8)
     hashed: list[SourceFile] = []
     unusable: list[str] = []
@@ -167,7 +186,7 @@ def _build(
     files = [(folder / name).open("wb") for name in names]
     checks = [hashlib.blake2b(digest_size=16) for _ in names]
     try:
-        for sample in read_sources(table, sources, size, progress=progress):
+        for sample in read_sources(table, sources, size, progress=progress, image_format=image_format):
             hashed += sample.sources
             if sample.problem:
                 unusable.append(sample.problem)
@@ -175,8 +194,9 @@ def _build(
             pixels = (sample.image, blank if sample.mask is None else sample.mask)
             for file, check, values in zip(files, checks, pixels, strict=False):
                 assert values is not None
-                file.write(values.data)
-                check.update(values.data)
+                content = np.ascontiguousarray(values).data
+                file.write(content)
+                check.update(content)
     finally:
         for file in files:
             file.close()
@@ -240,9 +260,13 @@ def _damage(folder: Path, verify: str) -> str:
     return ""
 
 
-def _open(folder: Path, sources: Sequence[SourceFile], count: int, size: int) -> ImageCache:
+def _open(
+    folder: Path, sources: Sequence[SourceFile], count: int, size: int, image_format: ImageFormat | None
+) -> ImageCache:
     # Copy-on-write: the arrays can be handed to torch, which wants them writable, and the file stays as it is.
-    images = np.memmap(folder / "images.u8", dtype=np.uint8, mode="c", shape=(count, 3, size, size))
+    name, kind = _images_file(image_format)
+    channels = 3 if image_format is None else len(image_format.bands)
+    images = np.memmap(folder / name, dtype=kind, mode="c", shape=(count, channels, size, size))
     masks = None
     if (folder / "masks.u8").exists():
         masks = np.memmap(folder / "masks.u8", dtype=np.uint8, mode="c", shape=(count, size, size))

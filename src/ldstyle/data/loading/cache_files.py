@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable
-from ldstyle.data.loading.decode import decode, decode_mask
+from ldstyle.data.loading.bands import load_image
+from ldstyle.data.loading.decode import decode_mask
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.messages import first_few
 
 Item = TypeVar("Item")
@@ -61,7 +63,7 @@ class Sample:
     """The pixels of one row and the files they came from; ``problem`` says why there are none."""
 
     sources: tuple[SourceFile, ...]
-    image: NDArray[np.uint8] | None
+    image: NDArray[Any] | None
     mask: NDArray[np.uint8] | None
     problem: str = ""
 
@@ -121,7 +123,12 @@ def hash_sources(
 
 
 def read_sources(
-    table: SceneTable, sources: Sequence[SourceFile], size: int, *, progress: Progress | None = None
+    table: SceneTable,
+    sources: Sequence[SourceFile],
+    size: int,
+    *,
+    progress: Progress | None = None,
+    image_format: ImageFormat | None = None,
 ) -> Iterator[Sample]:
     """Read, hash and decode each row's files, several rows at a time, and yield them in the order of the rows.
 
@@ -130,22 +137,24 @@ def read_sources(
     rows: list[list[SourceFile]] = [[] for _ in range(len(table))]
     for source in sources:
         rows[source.row].append(source)
-    for done, sample in enumerate(_in_order(lambda row: _load(row, size), rows), start=1):
+    for done, sample in enumerate(_in_order(lambda row: _load(row, size, image_format), rows), start=1):
         yield sample
         if progress:
             progress(done, len(rows), table.domain)
 
 
-def _load(files: Sequence[SourceFile], size: int) -> Sample:
-    pixels: dict[bool, NDArray[np.uint8]] = {}
+def _load(files: Sequence[SourceFile], size: int, image_format: ImageFormat | None) -> Sample:
+    pixels: dict[bool, NDArray[Any]] = {}
     hashed: list[SourceFile] = []
     problem = ""
     for file in files:
         source, content = _read(file)
         hashed.append(source)
         try:
-            decoder = decode_mask if file.is_mask else decode
-            pixels[file.is_mask] = decoder(Path(file.key), size, content=content)
+            if file.is_mask:
+                pixels[True] = decode_mask(Path(file.key), size, content=content)
+            else:
+                pixels[False] = load_image(Path(file.key), size, image_format, content=content)
         except ValueError as error:
             problem = problem or str(error)
     return Sample(tuple(hashed), pixels.get(False), pixels.get(True), problem)

@@ -24,16 +24,24 @@ def scale_brightness(pixels: Tensor, factor: Tensor) -> None:
     """Multiply the values of each image by its factor.
 
     Args:
-        pixels: Images on [0, 255], (B, 3, H, W) float32; changed in place.
+        pixels: Images on [0, 255], (B, C, H, W) float32; changed in place.
         factor: Multiplier of each image, (B,), not negative.
     """
     pixels.mul_(factor[:, None, None, None]).clamp_(max=WHITE)
 
 
 def scale_contrast(pixels: Tensor, factor: Tensor) -> None:
-    """Blend each image with its mean luma; arguments as in :func:`scale_brightness`."""
+    """Blend each image with its mean luma, or, if it is not RGB, each band with its own mean.
+
+    Arguments as in :func:`scale_brightness`, for any number of bands.
+    """
+    means = pixels.mean((2, 3))
+    if pixels.shape[1] != 3:
+        gain = factor[:, None, None, None]
+        pixels.mul_(gain).add_((1 - gain) * means[:, :, None, None]).clamp_(0, WHITE)
+        return
     _, gray = _matrices(pixels.device)
-    luma = (pixels.mean((2, 3)) * gray[0]).sum(1)  # (B,)
+    luma = (means * gray[0]).sum(1)  # (B,)
     pixels.mul_(factor[:, None, None, None]).add_((luma - factor * luma)[:, None, None, None]).clamp_(0, WHITE)
 
 

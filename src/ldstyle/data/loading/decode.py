@@ -8,7 +8,7 @@ grey, 1-bit            the one channel becomes all three
 palette                the palette's colours
 RGBA, grey + alpha     alpha is dropped, colours stay as stored
 CMYK, YCbCr, HSV       converted by Pillow, without a colour profile
-more than 8 bits       refused: 16-bit, 32-bit, float and LAB images fill a range of values that is not known
+more than 8 bits       refused unless bands or a range are stated, see :mod:`ldstyle.data.loading.bands`
 several frames         refused (animations, multi-page TIFF), except MPO, the two-picture JPEG of cameras and
                        drones, of which the first picture is taken
 EXIF orientation       applied, to images and masks: a mask is laid over its image as viewers show both
@@ -60,9 +60,10 @@ _ORIENTATION = 274
 """Number of the EXIF tag."""
 
 _EIGHT_BITS = (
-    "Images must have 8 bits per channel: rescale all by one range of values, e.g. with `gdal_translate -ot Byte "
-    "-scale LOW HIGH 0 255 IN OUT`. `ldstyle map` takes deep scenes with --range LOW HIGH"
+    "Images must have 8 bits per channel unless their range of values is stated: set --data.range LOW,HIGH, or "
+    "percentiles such as 1%,99%, to train on them (--range LOW HIGH in `ldstyle data` and `ldstyle map`)"
 )
+_MANY_BANDS = "state the bands of other images by --data.bands, and their range by --data.range unless it is 8 bits"
 
 
 def decode(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np.uint8]:
@@ -81,7 +82,7 @@ def decode(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np
         ValueError: The file cannot be decoded, or is of a kind that is refused; path and reason are named.
     """
     require_side(size)
-    with _opened(path, content) as image:
+    with opened(path, content) as image:
         rgb = _to_rgb(image)
         if rgb.size != (size, size):
             rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
@@ -104,7 +105,7 @@ def decode_mask(path: Path, size: int, *, content: bytes | None = None) -> NDArr
         ValueError: The file cannot be decoded or has more than one 8-bit channel; path and reason are named.
     """
     require_side(size)
-    with _opened(path, content) as image:
+    with opened(path, content) as image:
         if image.mode not in ("1", "L", "P"):
             raise ValueError(f"a mask has one 8-bit channel, bit l for label l, and this has mode {image.mode}")
         if image.size != (size, size):
@@ -120,7 +121,7 @@ def require_side(size: int) -> None:
 
 def image_size(path: Path) -> tuple[int, int]:
     """Return width and height of an image in pixels, as `decode` sees it, without decoding it."""
-    with _identified(path, _read(path)) as image:
+    with _identified(path, read_file(path)) as image:
         width, height = image.size
         # Pillow gives the size of TIFF images as they are once they are loaded and turned.
         turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
@@ -128,13 +129,20 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _opened(path: Path, content: bytes | None) -> Iterator[Image.Image]:
-    """Open and load an image, the way up that its EXIF orientation says."""
-    with _identified(path, _read(path) if content is None else content) as image:
+def opened(path: Path, content: bytes | None, *, deep: bool = False) -> Iterator[Image.Image]:
+    """Open and load an image, the way up that its EXIF orientation says.
+
+    Args:
+        path: Image file.
+        content: The bytes of the file where they have been read already.
+        deep: Whether more than 8 bits per channel are taken.
+    """
+    with _identified(path, read_file(path) if content is None else content) as image:
         frames = getattr(image, "n_frames", 1)
         if frames > 1 and image.format != "MPO":
             raise ValueError(f"it has {frames} frames; give each a file of its own")
-        _require_eight_bits(image)
+        if not deep:
+            _require_eight_bits(image)
         image.load()
         yield ImageOps.exif_transpose(image)
 
@@ -148,14 +156,17 @@ def _identified(path: Path, content: bytes) -> Iterator[Image.Image]:
     except UnidentifiedImageError:
         formats = ", ".join(IMAGE_FORMATS)
         reason = (
-            f"its format or sample layout is none of {formats}; store it as 8-bit RGB" if content else "it is empty"
+            f"its format or sample layout is none of {formats} with 8-bit RGB; {_MANY_BANDS}"
+            if content
+            else "it is empty"
         )
         raise ValueError(f"'{path}' cannot be used: {reason}.") from None
     except _DAMAGE as error:
         raise ValueError(f"'{path}' cannot be used: {str(error) or type(error).__name__}.") from error
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Read a regular file whole."""
     if path.exists() and not path.is_file():
         # A pipe would be waited on for ever.
         raise ValueError(f"'{path}' cannot be used: it is not a regular file.")

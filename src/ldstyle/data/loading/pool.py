@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from ldstyle.data.domains.digest import content_digest
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.loading.augmentation import draw_photometric, photometric
 from ldstyle.data.loading.cache import ImageCache, open_cache
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.seeding import derive_seed
 
 
@@ -23,7 +25,7 @@ class Batch:
     """Samples of a pool, on the host.
 
     Attributes:
-        images: RGB values, (B, 3, S, S) uint8.
+        images: Values of C bands, red, green and blue by default, (B, C, S, S) uint8, or uint16 for deep images.
         labels: (B, L) int8: 1 present, 0 absent, -1 unknown.
         domain: Domain number from 0, (B,) int64.
         index: Number of the sample in the pool, (B,) int64.
@@ -56,7 +58,7 @@ class _Domain:
     rows: NDArray[np.int64]
     factors: Tensor | None = None
 
-    def copy_images(self, places: NDArray[np.int64], out: NDArray[np.uint8], to: NDArray[np.int64]) -> None:
+    def copy_images(self, places: NDArray[np.int64], out: NDArray[Any], to: NDArray[np.int64]) -> None:
         """Copy the images of some places to positions of ``out``; one by one, so that each byte moves once."""
         pixels = np.asarray(self.cache.images)
         for position, row in zip(to.tolist(), self.rows[places].tolist(), strict=True):
@@ -88,10 +90,12 @@ class Pool:
         pseudo_seed: Seed of a photometric copy of the one domain given, which joins as a second domain; ``None`` for
             no copy. The copy's colours are fixed by the seed and the samples' numbers.
         progress: Told of the work of building caches.
+        image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
     Attributes:
         domains: Names of the domains by number.
         vocabulary: The L label names.
+        channels: Number of bands C.
         keys: Key of each sample.
         rows: Row of each sample in the table of its domain, (N,) int64.
         labels: (N, L) int8: 1 present, 0 absent, -1 unknown.
@@ -114,9 +118,13 @@ class Pool:
         cache_dir: Path,
         pseudo_seed: int | None = None,
         progress: Progress | None = None,
+        image_format: ImageFormat | None = None,
     ) -> None:
         chosen = _check_tables(tables, rows, pseudo_seed)
-        caches = [open_cache(table, size=size, cache_dir=cache_dir, progress=progress) for table in tables]
+        caches = [
+            open_cache(table, size=size, cache_dir=cache_dir, progress=progress, image_format=image_format)
+            for table in tables
+        ]
         members = [_Domain(*parts) for parts in zip(tables, caches, chosen, strict=True)]
         names = [table.domain for table in tables]
         if pseudo_seed is not None:
@@ -124,6 +132,8 @@ class Pool:
             names.append(f"{names[0]}+photometric")
         sizes = [len(member.rows) for member in members]
         self.vocabulary, self.domains, self.size = tables[0].vocabulary, tuple(names), size
+        self.channels: int = caches[0].images.shape[1]
+        self._dtype = caches[0].images.dtype
         self.digests = {table.domain: cache.digest for table, cache in zip(tables, caches, strict=True)}
         self.contents = {t.domain: content_digest(t, cache.files) for t, cache in zip(tables, caches, strict=True)}
         self.archives = {table.domain: table.archive for table in tables}
@@ -154,7 +164,7 @@ class Pool:
             raise ValueError(f"`index` must be a list of sample numbers in 0 .. {len(self) - 1}; got {numbers}.")
         domain = self.domain[numbers]
         square = (self.size, self.size)
-        images = np.empty((len(numbers), 3, *square), dtype=np.uint8)
+        images = np.empty((len(numbers), self.channels, *square), dtype=self._dtype)
         regions = np.empty((len(numbers), len(self.vocabulary), *square), dtype=np.bool_) if masks else None
         for d, member in enumerate(self._members):
             of_domain = np.flatnonzero(domain == d)
@@ -179,7 +189,7 @@ def _masked(member: _Domain) -> NDArray[np.bool_]:
 def _copy(member: _Domain, seed: int) -> _Domain:
     generator = np.random.Generator(np.random.PCG64DXSM(derive_seed("pseudo-domain", member.table.domain, seed)))
     # Drawn for the whole table: a sample's colours do not depend on which rows are in the pool.
-    factors = draw_photometric(len(member.table), generator)[:, member.rows]
+    factors = draw_photometric(len(member.table), generator, channels=member.cache.images.shape[1])[:, member.rows]
     return replace(member, factors=factors)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.runs.model_file import LoadedModel
 
 _METRES_PER_DEGREE = 111_320.0
@@ -156,6 +157,32 @@ def range_words(values: NDArray[Any], limits: tuple[float, float] | None) -> lis
             f"it. {way_out}"
         ]
     return []
+
+
+def band_range_words(values: NDArray[Any], image_format: ImageFormat) -> list[str]:
+    """Warn if bands of a scene do not fill the ranges that a model was trained with.
+
+    Args:
+        values: Values of pixels all over the scene, (bands, N).
+        image_format: The bands and their ranges.
+    """
+    if not values.size:
+        return []
+    clipped, narrow = [], []
+    for name, band, (low, high) in zip(image_format.names, values, image_format.limits, strict=True):
+        first, last = (float(value) for value in np.percentile(band, [2, 98]))
+        where = f"{name} ({first:.4g} to {last:.4g} instead of {low:.4g} to {high:.4g})"
+        if float(np.mean((band < low) | (band > high))) > _MOST_CLIPPED:
+            clipped.append(where)
+        elif last - first < _LEAST_FILLED * (high - low):
+            narrow.append(where)
+    way_out = "Check --bands and the units of the values, set --range, or do not trust the map."
+    words = []
+    if clipped:
+        words.append(f"warning: much of the scene is outside the range of {', '.join(clipped)}. {way_out}")
+    if narrow:
+        words.append(f"warning: the scene fills little of the range of {', '.join(narrow)}. {way_out}")
+    return words
 
 
 def _range(scale: GroundScale) -> str:

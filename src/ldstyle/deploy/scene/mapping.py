@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.deploy.classifier import Classifier
 from ldstyle.deploy.read_ahead import read_ahead
-from ldstyle.deploy.scene.ground import matching_tile, range_words, scale_words, trained_scale, unscaled_sources
+from ldstyle.deploy.scene.ground import (
+    band_range_words,
+    matching_tile,
+    range_words,
+    scale_words,
+    trained_scale,
+    unscaled_sources,
+)
 from ldstyle.deploy.scene.preview import MapText, write_preview
 from ldstyle.deploy.scene.qgis import raster_style
 from ldstyle.deploy.scene.reader import Scene, open_scene
@@ -123,6 +130,7 @@ def map_scene(
         fill=classifier.model.preprocessing.mean,
         allow_virtual=options.allow_virtual,
         allow_remote=options.allow_remote,
+        image_format=classifier.model.image_format,
     )
     with opened as scene, _sole_writer(out):
         tile = _tile(classifier, scene, options)
@@ -193,6 +201,7 @@ def _identity(
         "grid": [grid.height, grid.width, grid.tile, grid.overlap],
         "bands": list(scene.bands),
         "limits": scene.limits,
+        **({} if scene.image_format is None else {"images": scene.image_format.describe()}),
     }
 
 
@@ -213,7 +222,7 @@ def _predict_rows(
     rows, columns = grid.tiles
     places = ((row, column) for row in range(len(store), rows) for column in range(columns))
 
-    def read(place: tuple[int, int]) -> NDArray[np.uint8] | None:
+    def read(place: tuple[int, int]) -> NDArray[Any] | None:
         pixels, valid = scene.read(grid, *place, classifier.size)
         return pixels if valid >= options.min_valid else None
 
@@ -222,7 +231,7 @@ def _predict_rows(
     with evaluating(classifier), torch.inference_mode():
         for row in range(len(store), rows):
             values = np.full(store.shape, np.nan, dtype=np.float32)
-            batch: list[tuple[int, NDArray[np.uint8]]] = []
+            batch: list[tuple[int, NDArray[Any]]] = []
             for column in range(columns):
                 pixels = next(tiles)
                 if pixels is not None:
@@ -292,7 +301,10 @@ def _write(
     write_stac_item(stac, raster=out, files=files, model=model, gsd=gsd, scene=name)
     store.remove()
     words = scale_words(model, gsd=gsd, tile=grid.tile, stated=options.trained_gsd)
-    words += range_words(scene.sample(), scene.limits)
+    if scene.image_format is None:
+        words += range_words(scene.sample().ravel(), scene.limits)
+    else:
+        words += band_range_words(scene.sample(), scene.image_format)
     if model.untrained_labels:
         words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
     if scene.dataset.crs is None:

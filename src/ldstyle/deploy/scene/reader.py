@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ldstyle.data.loading.bands import scale_values, stretch
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.scenes.raster import has_data_everywhere, open_raster, rasterio, readable
 from ldstyle.deploy.scene.ground import metres_per_pixel
 from ldstyle.deploy.scene.tiling import TileGrid
@@ -24,19 +26,21 @@ _SAMPLE, _SAMPLES = 64, 4
 
 @dataclass(frozen=True)
 class Scene:
-    """An open raster and how its values become 8-bit RGB.
+    """An open raster and how its values become images for a model.
 
     Attributes:
         dataset: The open raster.
         bands: Numbers of the bands that the model takes, from 1; red, green and blue for a model of three.
         limits: Values that become 0 and 255; ``None`` for 8-bit rasters, whose values stay.
-        fill: What stands where the scene has no data, (bands,) uint8.
+        fill: What stands where the scene has no data, (bands,), of the type of the images.
+        image_format: Bands and range of images that are not 8-bit RGB; ``limits`` are then not used.
     """
 
     dataset: Any
     bands: tuple[int, ...]
     limits: tuple[float, float] | None
-    fill: NDArray[np.uint8]
+    fill: NDArray[Any]
+    image_format: ImageFormat | None = None
 
     @property
     def gsd(self) -> float | None:
@@ -53,7 +57,7 @@ class Scene:
             unit *= math.cos(math.radians(rasterio().warp.transform(crs, "EPSG:4326", [centre], [latitude])[1][0]))
         return metres_per_pixel(x, y, degrees=crs.is_geographic, unit=unit, latitude=latitude)
 
-    def read(self, grid: TileGrid, row: int, column: int, size: int) -> tuple[NDArray[np.uint8], float]:
+    def read(self, grid: TileGrid, row: int, column: int, size: int) -> tuple[NDArray[Any], float]:
         """Read a tile, resized to (bands, size, size), and the share of it that has data.
 
         What is outside the scene mirrors what is inside.
@@ -69,20 +73,35 @@ class Scene:
                 list(self.bands), window=window, out_shape=(len(self.bands), *shape), resampling=how
             )
             valid = self.dataset.dataset_mask(window=window, out_shape=shape) > 0
-        pixels = np.where(valid, _to_bytes(values, self.limits), self.fill[:, None, None])
+        pixels = np.where(valid, self._scaled(values), self.fill[:, None, None])
         missing = ((0, 0), (0, size - shape[0]), (0, size - shape[1]))
         return np.pad(pixels, missing, mode="symmetric"), float(valid.mean())
 
     def overview(self, shape: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """Read the whole scene at a small size, (bands, H, W), and where it has data, (H, W)."""
+        """Read the whole scene at a small size, (bands, H, W), and where it has data, (H, W).
+
+        Bands of a stated format are those that pictures show, stretched.
+        """
         average = import_module("rasterio.enums").Resampling.average
+        bands = self.bands if self.image_format is None else self.image_format.shown
         with readable(self.dataset):
-            values = self.dataset.read(list(self.bands), out_shape=(len(self.bands), *shape), resampling=average)
+            values = self.dataset.read(list(bands), out_shape=(len(bands), *shape), resampling=average)
             valid = self.dataset.dataset_mask(out_shape=shape) > 0
+        if self.image_format is not None:
+            return stretch(np.where(valid, values.astype(np.float32), np.float32("nan"))), valid
         return _to_bytes(values, self.limits), valid
 
+    def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Bring values of the model's bands, (bands, ...), to the range of its images."""
+        if self.image_format is None:
+            return _to_bytes(values, self.limits)
+        if values.dtype.kind == "f":
+            low = np.array([low for low, _ in self.image_format.limits], dtype=values.dtype)
+            values = np.where(np.isnan(values), low[:, None, None], values)
+        return scale_values(values, self.image_format)
+
     def sample(self) -> NDArray[Any]:
-        """Return values of the model's bands at places all over the scene, where it has data, (N,)."""
+        """Return values of the model's bands at places all over the scene, where it has data, (bands, N)."""
         found = []
         for top in _starts(self.dataset.height):
             for left in _starts(self.dataset.width):
@@ -92,9 +111,9 @@ class Scene:
                 )
                 with readable(self.dataset):
                     values = self.dataset.read(list(self.bands), window=window)
-                    found.append(values[:, self.dataset.dataset_mask(window=window) > 0].ravel())
-        values = np.concatenate(found)
-        return values[~np.isnan(values)] if np.issubdtype(values.dtype, np.floating) else values
+                    found.append(values[:, self.dataset.dataset_mask(window=window) > 0])
+        values = np.concatenate(found, axis=1)
+        return values[:, ~np.isnan(values).any(axis=0)] if np.issubdtype(values.dtype, np.floating) else values
 
     def cells_with_data(self, grid: TileGrid, row: int) -> NDArray[np.bool_]:
         """Return which cells of a row of cells have any data, (columns,)."""
@@ -118,6 +137,7 @@ def open_scene(
     fill: Sequence[float],
     allow_virtual: bool = False,
     allow_remote: bool = False,
+    image_format: ImageFormat | None = None,
 ) -> Iterator[Scene]:
     """Open a raster for reading in little memory.
 
@@ -129,10 +149,37 @@ def open_scene(
         allow_virtual: Open any format that GDAL reads. A virtual raster (VRT, WMS) reads every file and address that it
             names.
         allow_remote: Open addresses.
+        image_format: Bands and range of the model's images; ``None`` for 8-bit RGB. ``bands`` and ``limits`` go before.
     """
     with open_raster(path, allow_virtual=allow_virtual, allow_remote=allow_remote) as dataset:
-        colour = np.round(255 * np.asarray(fill)).astype(np.uint8)
-        yield Scene(dataset, _bands(dataset, bands, len(fill)), _limits(dataset, limits), colour)
+        if image_format is None:
+            colour = np.round(255 * np.asarray(fill)).astype(np.uint8)
+            yield Scene(dataset, _bands(dataset, bands, len(fill)), _limits(dataset, limits), colour)
+            return
+        found = _scene_format(dataset, image_format, bands, limits)
+        kind = np.dtype(found.stored)
+        colour = np.round(np.iinfo(kind).max * np.clip(fill, 0, 1)).astype(kind)
+        yield Scene(dataset, found.bands, None, colour, found)
+
+
+def _scene_format(
+    dataset: Any, trained: ImageFormat, bands: Sequence[int] | None, limits: tuple[float, float] | None
+) -> ImageFormat:
+    """Return how a scene becomes images of the format that a model was trained on."""
+    if bands is None and dataset.count != trained.count:
+        raise ValueError(
+            f"'{dataset.name}' has {dataset.count} bands, the training images had {trained.count}. Set --bands, the "
+            f"numbers of {', '.join(trained.names)}."
+        )
+    kind = dataset.dtypes[0]
+    if limits is None and not trained.takes(kind):
+        raise ValueError(
+            f"'{dataset.name}' has values of type {kind}, the training images had {trained.dtype}. Set --range LOW "
+            "HIGH, the values that are the darkest and the brightest."
+        )
+    chosen = _bands(dataset, bands or trained.bands, len(trained.bands))
+    pairs = trained.limits if limits is None else (_limits(dataset, limits) or limits,) * len(chosen)
+    return replace(trained, bands=chosen, count=dataset.count, dtype=kind, limits=pairs)
 
 
 def _bands(dataset: Any, bands: Sequence[int] | None, number: int) -> tuple[int, ...]:

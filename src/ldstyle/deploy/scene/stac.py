@@ -89,7 +89,7 @@ def describe_model(model: LoadedModel) -> dict[str, Any]:
         "mlm:input": [
             {
                 "name": "image",
-                "bands": [],
+                "bands": [] if model.image_format is None else list(model.image_format.names),
                 "input": {
                     "shape": [-1, channels, model.size, model.size],
                     "dim_order": ["batch", "bands", "height", "width"],

@@ -37,7 +37,7 @@ from ldstyle.files import explained, replace_text
 from ldstyle.nn import analyse_head
 from ldstyle.nn.backbones.activation_maps import capture
 from ldstyle.progress import Display, duration
-from ldstyle.runs.backbone import build_backbone, head_parameters, preprocessing
+from ldstyle.runs.backbone import Preprocessing, build_backbone, head_parameters, preprocessing
 from ldstyle.runs.config import BackboneConfig
 from ldstyle.runs.interruption import Interrupted
 
@@ -58,13 +58,24 @@ class FrozenBackbone:
         num_labels: Number of labels L of the classifier, which is not used.
         size: Side of the images in pixels.
         device: Where it runs.
+        bands: Bands of the images.
+        measured: Normalisation of the images; see :func:`~ldstyle.runs.backbone.build_backbone`.
 
     Attributes:
         digest: What the features depend on apart from the images: 16 hexadecimal digits.
     """
 
-    def __init__(self, config: BackboneConfig, *, num_labels: int, size: int, device: torch.device) -> None:
-        network = build_backbone(config, num_labels=num_labels, image_size=size)
+    def __init__(
+        self,
+        config: BackboneConfig,
+        *,
+        num_labels: int,
+        size: int,
+        device: torch.device,
+        bands: int = 3,
+        measured: Preprocessing | None = None,
+    ) -> None:
+        network = build_backbone(config, num_labels=num_labels, image_size=size, bands=bands, measured=measured)
         self.digest = _digest(network, config, size)
         self._head = analyse_head(network, image_size=(size, size))
         if device.type == "cpu":
@@ -76,7 +87,7 @@ class FrozenBackbone:
         self._device = device
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return the last maps of 8-bit images, (B, C, h, w) float16 on the host, clamped to its range."""
+        """Return the last maps of images from a pool, (B, C, h, w) float16 on the host, clamped to its range."""
         inputs = self._normalise(images.to(self._device, non_blocking=True))
         single = torch.autocast(self._device.type, enabled=False)
         with torch.no_grad(), single, capture(self._network, self._head, inputs) as captured:

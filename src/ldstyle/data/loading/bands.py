@@ -1,0 +1,332 @@
+"""Image files with any number of bands and up to 32 bits per value: GeoTIFF, PNG, JPEG and NumPy arrays.
+
+The bands are those of the file: alpha is a band, grey is one band, and nothing is converted to RGB. GeoTIFF and 16-bit
+colour PNG need rasterio (the extra ``geo``), which reads them from memory, so that no file leads to another.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from ldstyle.data.domains.scene_table import Progress, SceneTable
+from ldstyle.data.loading.decode import decode, image_size, opened, read_file, require_side
+from ldstyle.data.loading.image_format import (
+    DTYPES,
+    LARGEST_COUNT,
+    Bands,
+    ImageFormat,
+    Range,
+    limits_of,
+    parse_bands,
+    parse_range,
+    shown_bands,
+)
+
+STRETCH = (2.0, 98.0)
+"""Percentiles of a picture's values that become black and white."""
+
+LARGEST_AREA = 1 << 27
+"""Most pixels of a raster that is read at once."""
+
+_NUMPY, _PNG = b"\x93NUMPY", b"\x89PNG"
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK")
+_DEEPEST = 65535
+_MEASURED_IMAGES, _MEASURED_PIXELS = 256, 1024
+"""Most images per domain, and most pixels of each, whose values are measured."""
+
+_quiet = threading.Lock()
+
+
+def load_image(
+    path: Path, size: int, image_format: ImageFormat | None = None, *, content: bytes | None = None
+) -> NDArray[Any]:
+    """Decode an image as a model takes it, and resize it to a square with antialiased bilinear interpolation.
+
+    Args:
+        path: Image file.
+        size: Side S of the square in pixels.
+        image_format: Bands and range; ``None`` for 8-bit RGB, see :func:`~ldstyle.data.loading.decode.decode`.
+        content: The bytes of the file where they have been read already; ``path`` then only names the image.
+
+    Returns:
+        (C, S, S): uint8 on [0, 255], or uint16 on [0, 65535].
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file cannot be used; path and reason are named.
+    """
+    if image_format is None:
+        return decode(path, size, content=content)
+    require_side(size)
+    values = read_bands(path, content=content)
+    return to_squares(values, size, image_format, path=path)
+
+
+def to_squares(values: NDArray[Any], size: int, image_format: ImageFormat, *, path: Path | str) -> NDArray[Any]:
+    """Choose and scale the bands of an image, (count, H, W), and resize them to squares, (C, S, S)."""
+    _check_layout(values, image_format, path)
+    chosen = choose_bands(values, image_format.bands, path=path)
+    pixels = scale_values(chosen, image_format)
+    if pixels.shape[1:] == (size, size):
+        return pixels
+    if pixels.dtype == np.uint8:
+        return _resized(pixels, size)
+    # Pillow resizes 16-bit values only as floating point.
+    return np.round(_resized(pixels.astype(np.float32), size)).astype(np.uint16)
+
+
+def scale_values(values: NDArray[Any], image_format: ImageFormat) -> NDArray[Any]:
+    """Bring values of the chosen bands, (C, ...), from their range to all of uint16; 8-bit values stay unchanged."""
+    if image_format.stored == "uint8":
+        return values
+    shape = (-1,) + (1,) * (values.ndim - 1)
+    low, high = (np.array(column, np.float32).reshape(shape) for column in zip(*image_format.limits, strict=True))
+    scaled = (np.clip(values.astype(np.float32), low, high) - low) * (np.float32(_DEEPEST) / (high - low))
+    return np.round(scaled).clip(0, _DEEPEST).astype(np.uint16)
+
+
+def read_bands(path: Path, *, content: bytes | None = None) -> NDArray[Any]:
+    """Read all bands of an image file as stored, (bands, H, W).
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file cannot be read, or its values are of another type; path and reason are named.
+    """
+    data = read_file(path) if content is None else content
+    if data.startswith(_NUMPY):
+        values = _from_numpy(path, data)
+    elif data.startswith(_TIFF) or _is_deep_colour(data):
+        values = _from_raster(path, data)
+    else:
+        values = _from_pillow(path, data)
+    if values.dtype.name not in DTYPES:
+        raise ValueError(
+            f"'{path}' cannot be used: its values are {values.dtype.name}. Store them as one of {', '.join(DTYPES)}."
+        )
+    if not values.size:
+        raise ValueError(f"'{path}' cannot be used: it has no pixels, its shape is {values.shape}.")
+    return values
+
+
+def image_extent(path: Path) -> tuple[int, int]:
+    """Return width and height of an image file with any bands."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    if not start.startswith((_NUMPY, *_TIFF)):
+        return image_size(path)
+    height, width = read_bands(path).shape[1:]
+    return width, height
+
+
+def choose_bands(values: NDArray[Any], bands: Sequence[int], *, path: Path | str) -> NDArray[Any]:
+    """Return the bands of these numbers, from 1; values that are no numbers are refused."""
+    chosen = values if list(bands) == list(range(1, len(values) + 1)) else values[[band - 1 for band in bands]]
+    if chosen.dtype.kind == "f":
+        wrong = int(np.size(chosen) - np.isfinite(chosen).sum())
+        if wrong:
+            raise ValueError(
+                f"'{path}' cannot be used: {wrong} of its {chosen.size} values are NaN or infinite. Fill them, e.g. "
+                "with `gdal_fillnodata`, or drop the image."
+            )
+    return np.ascontiguousarray(chosen)
+
+
+def read_picture(path: Path, size: int, shown: Sequence[int] | None) -> NDArray[np.uint8]:
+    """Read an image to look at.
+
+    Args:
+        path: Image file.
+        size: Side S of the square in pixels.
+        shown: Numbers of the bands to show as red, green and blue, each stretched between percentiles; empty for the
+            first three of the file. ``None`` is 8-bit RGB, as stored.
+
+    Returns:
+        RGB values, (3, S, S).
+    """
+    if shown is None:
+        return decode(path, size)
+    require_side(size)
+    values = read_bands(path)
+    bands = list(shown) or shown_bands(range(1, len(values) + 1), ("",) * len(values))
+    if max(bands) > len(values):
+        raise ValueError(f"'{path}' cannot be used: it has {len(values)} bands, and band {max(bands)} is shown.")
+    chosen = choose_bands(values, bands, path=path)
+    return stretch(_resized(chosen.astype(np.float32), size))
+
+
+def stretch(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Bring each band of a picture, (C, H, W), to 8 bits between two percentiles; NaN stays out of them."""
+    if not np.isfinite(values).any():
+        return np.zeros(values.shape, dtype=np.uint8)
+    low, high = np.nanpercentile(values.reshape(len(values), -1), STRETCH, axis=1).astype(np.float32)[:, :, None, None]
+    scaled = (values.astype(np.float32) - low) * (255 / np.maximum(high - low, np.finfo(np.float32).tiny))
+    pixels: NDArray[np.uint8] = np.nan_to_num(np.round(scaled)).clip(0, 255).astype(np.uint8)
+    return pixels
+
+
+def find_format(
+    bands: Bands,
+    value_range: Range,
+    tables: Sequence[SceneTable],
+    rows: Sequence[ArrayLike],
+    *,
+    progress: Progress | None = None,
+) -> ImageFormat | None:
+    """Make the settings ``data.bands`` and ``data.range`` definite by the images they are for.
+
+    Args:
+        bands: Bands to choose; empty for all.
+        value_range: Range of the values; empty for that of 8 bits. Percentiles are measured.
+        tables: The domains.
+        rows: Rows of each table to measure, e.g. those of its training part.
+        progress: Told of the images measured.
+
+    Returns:
+        The format; ``None`` for 8-bit RGB, if neither setting is given.
+
+    Raises:
+        ValueError: The images do not have the bands, or their range is neither given nor known.
+    """
+    if not bands and not value_range:
+        return None
+    chosen = [(table, np.asarray(some, dtype=np.int64)) for table, some in zip(tables, rows, strict=True)]
+    table, some = next((table, some) for table, some in chosen if len(some))
+    first = table.path(int(some[0]))
+    values = read_bands(first)
+    count, dtype = len(values), values.dtype.name
+    numbers, names = parse_bands(bands or tuple(range(1, count + 1)))
+    if max(numbers) > count:
+        raise ValueError(f"data.bands must be numbers in 1 .. {count}, the bands of '{first}'; got {max(numbers)}.")
+    if not value_range and dtype != "uint8":
+        raise ValueError(
+            f"data.range must be given for images of {dtype}, such as '{first}': the values that are the darkest and "
+            "the brightest, e.g. 0,10000, or percentiles of the training images, e.g. 1%,99%."
+        )
+    known = tuple((0.0, 255.0) for _ in numbers)
+    stated = ImageFormat(numbers, names, count, dtype, known)
+    pair, percent = parse_range(value_range or (0.0, 255.0))
+    limits = _measure(chosen, stated, pair, progress) if percent else limits_of(pair, names)
+    return ImageFormat(numbers, names, count, dtype, limits)
+
+
+def _measure(
+    chosen: Sequence[tuple[SceneTable, NDArray[np.int64]]],
+    stated: ImageFormat,
+    percentiles: Sequence[float],
+    progress: Progress | None,
+) -> tuple[tuple[float, float], ...]:
+    """Return percentiles of each band over pixels evenly spaced in images evenly spaced in each domain."""
+    found = []
+    for table, rows in chosen:
+        some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MEASURED_IMAGES)).astype(np.int64)]
+        for done, row in enumerate(some.tolist(), start=1):
+            path = table.path(row)
+            values = read_bands(path)
+            _check_layout(values, stated, path)
+            flat = choose_bands(values, stated.bands, path=path).reshape(len(stated.bands), -1)
+            places = np.linspace(0, flat.shape[1] - 1, min(flat.shape[1], _MEASURED_PIXELS)).astype(np.int64)
+            found.append(flat[:, places].astype(np.float32))
+            if progress:
+                progress(done, len(some), f"range of {table.domain}")
+    low, high = np.percentile(np.concatenate(found, axis=1).astype(np.float64), percentiles, axis=1)
+    for name, least, most in zip(stated.names, low, high, strict=True):
+        if not least < most:
+            raise ValueError(
+                f"data.range {percentiles[0]:g}%,{percentiles[1]:g}% must differ in each band; in {name} both are "
+                f"{least:g}. Leave the band out of data.bands, or give its range in numbers."
+            )
+    return tuple((float(least), float(most)) for least, most in zip(low, high, strict=True))
+
+
+def _check_layout(values: NDArray[Any], image_format: ImageFormat, path: Path | str) -> None:
+    if len(values) != image_format.count:
+        raise ValueError(
+            f"'{path}' cannot be used: it has {_bands(len(values))} where the other images have {image_format.count}. "
+            "Images of one data set have the same bands in the same order; convert it, or drop it."
+        )
+    if not image_format.takes(values.dtype.name):
+        raise ValueError(
+            f"'{path}' cannot be used: its values are {values.dtype.name} where the other images have "
+            f"{image_format.dtype}, so one range does not fit both. Convert it, or drop it."
+        )
+
+
+def _bands(count: int) -> str:
+    return f"{count} band" if count == 1 else f"{count} bands"
+
+
+def _resized(pixels: NDArray[Any], size: int) -> NDArray[Any]:
+    bands = [Image.fromarray(band).resize((size, size), Image.Resampling.BILINEAR) for band in pixels]
+    return np.stack([np.asarray(band) for band in bands])
+
+
+def _is_deep_colour(content: bytes) -> bool:
+    """Return whether a PNG has 16-bit colours, of which Pillow drops the low bytes; grey ones it reads whole."""
+    return content.startswith(_PNG) and content[24:25] == b"\x10" and content[25:26] != b"\0"
+
+
+def _from_numpy(path: Path, content: bytes) -> NDArray[Any]:
+    try:
+        values: NDArray[Any] = np.load(BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError, OSError, MemoryError) as error:
+        raise ValueError(f"'{path}' cannot be used: {error}.") from error
+    if values.ndim == 2:
+        values = values[None]
+    if values.ndim != 3 or values.shape[0] > LARGEST_COUNT or values.shape[2] < min(values.shape[:2]):
+        raise ValueError(
+            f"'{path}' cannot be used: an array must be (bands, height, width) or (height, width); got "
+            f"{values.shape}. Use array.transpose(2, 0, 1) if the bands are last."
+        )
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _from_raster(path: Path, content: bytes) -> NDArray[Any]:
+    try:
+        import rasterio
+        from rasterio.io import MemoryFile
+    except ImportError as error:
+        raise ValueError(
+            f"'{path}' cannot be used: GeoTIFF and 16-bit colour PNG need the extra `geo`, which is not installed. "
+            "Run `pip install ldstyle[geo]`."
+        ) from error
+    driver = "PNG" if content.startswith(_PNG) else "GTiff"
+    try:
+        with MemoryFile(content) as memory, _without_place(memory, driver) as dataset:
+            if len(dataset.subdatasets) > 1:
+                raise ValueError(f"it has {len(dataset.subdatasets)} pages; give each a file of its own")
+            if len(set(dataset.dtypes)) > 1:
+                raise ValueError(f"its bands are of different types, {sorted(set(dataset.dtypes))}")
+            if dataset.width * dataset.height > LARGEST_AREA:
+                raise ValueError(f"it has {dataset.width} x {dataset.height} pixels; cut it with `ldstyle data tile`")
+            values: NDArray[Any] = dataset.read()
+    except (rasterio.errors.RasterioError, ValueError, MemoryError) as error:
+        raise ValueError(f"'{path}' cannot be used: {str(error).rstrip('.') or type(error).__name__}.") from error
+    return values
+
+
+def _without_place(memory: Any, driver: str) -> Any:
+    """Open a raster that need not state where it is."""
+    from rasterio.errors import NotGeoreferencedWarning
+
+    # The filters of warnings belong to the process, and images are read in threads.
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        return memory.open(driver=driver)
+
+
+def _from_pillow(path: Path, content: bytes) -> NDArray[Any]:
+    with opened(path, content, deep=True) as image:
+        if image.mode not in _MODES and not image.mode.startswith("I;16"):
+            raise ValueError(f"mode {image.mode} is not bands of values; store it as grey, RGB or GeoTIFF")
+        values = np.asarray(image)
+    return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
