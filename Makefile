@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := dev,geo,onnx,pretrained,ray
 STAMP := $(VENV)/.installed
-SEEDS := 1
+SEEDS := 3
+SPLITS := suburb
 
 .PHONY: demo test test-isa test-wheel test-lowest lint types unit docs format install clean
 
@@ -21,12 +22,14 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	@echo "==> training ERM, EFDMix and LD-EFDMix-GC on synthetic scenes, each domain left out in turn (about 5 minutes)"
-	@$(BIN)/ldstyle bench run --data synthetic --methods erm efdmix ld-efdmix-gc --preset demo --seeds $(SEEDS) --results demo/results --cache demo/cache
+	@echo "==> training ERM, EFDMix and LD-EFDMix on synthetic scenes, $(SEEDS) seeds each (SPLITS=all leaves out each domain in turn)"
+	@$(BIN)/ldstyle bench run --data synthetic --methods erm efdmix ld-efdmix --preset demo --splits $(SPLITS) --seeds $(SEEDS) --results demo/results --cache demo/cache
 	@echo "==> making the report"
 	@$(BIN)/ldstyle report demo/results --out demo/report --trust-record
-	@echo "Stop and resume at any time with \`make demo\`. The real benchmark, with the official downloads in DIR:"
-	@echo "  $(BIN)/ldstyle bench run --data DIR --methods all --splits all --seeds 5 --results results"
+	@echo "Next, with your own images: a folder with images and a labels.csv (columns path, domain, and one per label), then"
+	@echo "  $(BIN)/ldstyle data check --data DIR"
+	@echo "  $(BIN)/ldstyle bench run --data DIR --methods erm efdmix ld-efdmix --preset small --seeds 3 --results results"
+	@echo "docs/quickstart.md has all of it. Stop and resume the demo at any time with \`make demo\`."
 
 test: lint types unit
 

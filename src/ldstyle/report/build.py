@@ -29,6 +29,9 @@ from ldstyle.report.tables import SLOW_TABLES, attempt, make_tables
 from ldstyle.report.tables.formats import write_table
 
 PAGE, TABLES, PICTURES = "index.html", "tables", "figures"
+LEAD = "method"
+"""The picture that a page opens with."""
+
 _LONGEST = 80
 """Characters of the longest name of a file, without its ending."""
 
@@ -143,8 +146,9 @@ def build_report(
     made = [(grid, item) for grid, item in made if not isinstance(item, Absent) or item in absent]
     progress("images")
     browser = join_browsers(build_browser(grid, group=grid.name if several else "") for grid in grids)
+    leads = {grid.name: item for grid, item in made if isinstance(item, Picture) and item.slug.endswith(LEAD)}
     page = render_page(
-        _sections(made, grids),
+        _sections([(grid, item) for grid, item in made if item not in leads.values()], grids),
         title="Label-decoupled style augmentation: results",
         subtitle=", ".join(str(folder) for folder in folders),
         grids=grids,
@@ -152,6 +156,7 @@ def build_report(
         command=lambda slug: _command(folders, out, slug, access),
         damaged=_damaged(grids, absent),
         pictures=drawn,
+        leads=leads,
     )
     out.mkdir(parents=True, exist_ok=True)
     replace_text(out / PAGE, page)
@@ -196,12 +201,17 @@ def _write(item: Item, out: Path, drawn: dict[str, Drawn]) -> list[Path]:
         case Table():
             return write_table(item, out / TABLES)
         case Picture():
-            from ldstyle.report.figures.style import dark_png, save_picture, small_svg
+            from ldstyle.report.figures.style import dark_png, save_picture, small_png, small_svg
 
             paths = save_picture(item, out / PICTURES)
             png, svg = paths["png"].read_bytes(), paths["svg"].read_text(encoding="utf-8")
-            variants = {"dark": dark_png(item)} if item.photographic else {"small": small_svg(item)}
-            drawn[item.slug] = Drawn(png, svg, **variants)
+            if not item.photographic:
+                drawn[item.slug] = Drawn(png, svg, small=small_svg(item))
+            elif not item.stacks:
+                drawn[item.slug] = Drawn(png, svg, dark=dark_png(item))
+            else:
+                small, small_dark = small_png(item), dark_png(item, small=True)
+                drawn[item.slug] = Drawn(png, svg, dark=dark_png(item), small_png=small, small_dark=small_dark)
             return list(paths.values())
         case Absent():
             return []

@@ -287,6 +287,7 @@ class Picture:
         draw: Draws it; called once for each size and background.
         data: The data shown, as plain values for JSON.
         photographic: Made of images, so that a page should embed its PNG and not its SVG.
+        stacks: Photographic, and drawn anew for small screens.
     """
 
     slug: str
@@ -295,6 +296,7 @@ class Picture:
     draw: Callable[[], Figure]
     data: Mapping[str, Any] = field(repr=False)
     photographic: bool = False
+    stacks: bool = False
 
 
 @dataclass(frozen=True)

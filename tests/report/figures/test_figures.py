@@ -38,7 +38,7 @@ from ldstyle.report.figures.style_statistics import neighbour_accuracy
 from ldstyle.report.model import Absent, Picture
 
 FROM_RECORDS = ("training-curves", "label-ap", "differences", "cost-accuracy")
-FROM_IMAGES = ("class-samples", "attention", "style-statistics", "operators")
+FROM_IMAGES = ("method", "class-samples", "attention", "style-statistics", "operators")
 
 
 def view_of(folder: Path) -> Results:
@@ -66,7 +66,7 @@ def write_localization(grid: Any, method: str, tables: list[dict[str, float] | N
 
 
 def test_an_unknown_figure_is_refused(make_grid: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match=r"no figure 'costs'\. Choose from: class-samples, training-curves"):
+    with pytest.raises(ValueError, match=r"no figure 'costs'\. Choose from: method, class-samples, training-curves"):
         make_figure("costs", Results([]))
 
 
@@ -381,11 +381,11 @@ def test_operators_stay_in_the_regions_of_shared_labels() -> None:
 
 @pytest.fixture(scope="module")
 def trained(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real grid: two methods on one split, with weights, trained on drawn scenes."""
+    """A real grid: three methods on one split, with weights, trained on drawn scenes."""
     results = tmp_path_factory.mktemp("trained")
     place = Place(str(scenes), str(scenes.parent / "cache"))
     splits = make_splits(("suburb", "harbour", "region"), ["s1"])
-    methods = load_methods(["ld-efdmix", "ld-efdmix-gc"])
+    methods = load_methods(["efdmix", "ld-efdmix", "ld-efdmix-gc"])
     cells = make_cells(methods, splits, [0], preset=PRESETS["smoke"], data=place.settings())
     write_plan(results, cells)
     for cell in cells:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.deploy.models import float32_error
 
 from ldstyle.benchmark.execution.cell_run import run_cell
 from ldstyle.benchmark.grid.cells import make_cells, make_splits
@@ -80,7 +81,9 @@ def test_images_predictions_and_heat_of_real_runs(trained, scenes):
         truth = table.labels[table.keys.index(key)]
         for view in target.views:
             said = load(trained / view.cell).predict(table.root / key)
-            np.testing.assert_allclose(view.probabilities[n], said.probabilities[0], atol=1e-4)
+            # Shown with four decimals, and computed in other batches.
+            rounding = 0.5e-4 + 2 * float32_error(load(trained / view.cell))
+            np.testing.assert_allclose(view.probabilities[n], said.probabilities[0], rtol=0, atol=rounding)
             words = {(1, True): "h", (1, False): "m", (0, True): "f", (0, False): "a"}
             pairs = zip(truth, said.present[0].tolist(), strict=True)
             assert view.verdicts[n] == "".join("u" if t < 0 else words[t, found] for t, found in pairs)

@@ -1,3 +1,5 @@
+import pytest
+
 from ldstyle.report.html.summary import summarize
 
 
@@ -18,8 +20,14 @@ def test_the_best_method_is_named_with_its_gain_and_interval(make_grid):
         "LD-EFDMix-GC is the best of 3 methods: 50.0 % mAP on all 30 images of 3 targets, never seen in training, over "
         "3 splits and 3 seeds."
     )
-    assert figures(summary) == [("50.0", "% mAP"), ("+6.0", "points"), ("27 of 27", "")]
+    assert figures(summary) == [("50.0", "% mAP"), ("+6.0", "points"), ("+3.0", "points"), ("27 of 27", "")]
     assert summary.figures[1].meaning == "LD-EFDMix-GC over ERM (+6.0 to +6.0)"
+    assert summary.figures[2].meaning == "LD-EFDMix-GC over EFDMix (+3.0 to +3.0)"
+    assert plain(summary.lead) == (
+        "EFDMix gives a training image one new style, LD-EFDMix-GC gives each of its labels that label’s style from an "
+        "image of another domain: on all 30 images of 3 targets, never seen in training, this changes mAP by "
+        "+3.0 points (95 % interval +3.0 to +3.0 over 3 seeds)."
+    )
     # Three seeds with the same sign: 2 / 2^3, and twice that over two comparisons.
     assert plain(summary.remarks[0]) == (
         "LD-EFDMix-GC differs from ERM by +6.0 points of mAP; 95 % interval +6.0 to +6.0 over 3 seeds; p = 0.5, "
@@ -38,6 +46,22 @@ def test_plain_training_may_be_best(make_grid):
     assert plain(summary.headline).startswith("ERM is the best of 2 methods: 60.3 % mAP")
     assert figures(summary)[1] == ("−3.3", "points")
     assert "The interval includes zero, so these runs do not show which of the two is better." in summary.remarks
+
+
+@pytest.mark.parametrize(("seeds", "spread"), [(1, "(1 seed)"), (2, "(−2.0 and −1.0 for 2 seeds)")])
+def test_the_lead_has_no_interval_below_three_seeds_and_no_favourite(make_grid, seeds, spread):
+    grid = make_grid()
+    for seed in range(seeds):
+        grid.done("mixstyle", seed=seed, ap=0.5)
+        grid.done("ld-mixstyle", seed=seed, ap=0.48 + 0.01 * seed)
+    assert plain(summarize(grid.view()).lead).endswith(spread + ".")
+
+
+def test_without_a_pair_that_mixes_there_is_no_lead(make_grid):
+    grid = make_grid()
+    for method in ("erm", "csu", "ld-csu", "ld-efdmix"):
+        grid.done(method)
+    assert summarize(grid.view()).lead == ""
 
 
 def test_one_seed_claims_nothing(make_grid):

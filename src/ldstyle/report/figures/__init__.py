@@ -1,6 +1,7 @@
 """The figures of a report, by the names of their files. Nothing heavy is imported before a figure is asked for.
 
 =======================  =============================================================  ========================
+``method``               an image mixed as one style and label by label                 images; masks or weights
 ``class-samples``        samples of each label in each domain                           images
 ``training-curves``      loss and source-validation mAP by epoch                        ``metrics.jsonl``
 ``label-ap``             average precision of each label by method and split            records
@@ -38,6 +39,7 @@ class FigureEntry(NamedTuple):
 
 FIGURES: Mapping[str, FigureEntry] = MappingProxyType(
     {
+        "method": FigureEntry("The method in a picture", "explanation", "method_picture"),
         "class-samples": FigureEntry("Class samples", "samples", "class_samples_figure"),
         "training-curves": FigureEntry("Training curves", "curves", "training_curves"),
         "label-ap": FigureEntry("Average precision by label", "labels", "label_precision"),
@@ -67,4 +69,5 @@ def make_figure(slug: str, results: Results) -> Picture | Absent:
         plate = make(results)
     except UnavailableError as why:
         return Absent(slug, entry.title, str(why), optional=why.optional)
-    return Picture(slug, entry.title, plate.caption, printed()(plate.draw), plate.data, plate.photographic)
+    draw = printed()(plate.draw)
+    return Picture(slug, entry.title, plate.caption, draw, plate.data, plate.photographic, plate.stacks)

@@ -22,6 +22,7 @@ from ldstyle.report.figures.images import (
     has_model,
     load_cell,
     read_images,
+    read_pictures,
     read_regions,
     read_tables,
     unseen,
@@ -130,7 +131,7 @@ def _collect(results: Results, cells: Sequence[CellResult]) -> list[Shown]:
     for table in tables.values():
         rows = _pick(table, labels)
         chosen = [label for label in labels if label in rows]
-        images = read_images(table, [rows[label] for label in chosen], size=PIXELS)
+        images = read_pictures(table, [rows[label] for label in chosen], size=PIXELS, shown=first.shown)
         regions = read_regions(table, [rows[label] for label in chosen], size=PIXELS)
         maps: dict[str, Tensor] = {}
         for one in trained:
@@ -170,7 +171,7 @@ def _maps(
 ) -> dict[str, Tensor]:
     """Return the maps of each image's label by column, (n, h, w)."""
     classifier = trained.classifier
-    images = read_images(table, rows, size=classifier.size)
+    images = read_images(table, rows, classifier.model)
     here = torch.arange(len(rows))
     if trained.attention is None:
         return {f"GC: {title}": Explainer(classifier)(images).maps[here, list(labels)]}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,13 +16,14 @@ from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.reading import DamagedFileError, reading
 from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.data.loading.decode import decode, decode_mask
+from ldstyle.data.loading.bands import load_image, read_picture
+from ldstyle.data.loading.decode import decode_mask
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.deploy.classifier import Classifier, load
 from ldstyle.report.figures.style import UnavailableError, require_done
 from ldstyle.runs.attention_file import ATTENTION, load_attention
 from ldstyle.runs.folder import CONFIG
-from ldstyle.runs.model_file import DESCRIPTION, WEIGHTS
+from ldstyle.runs.model_file import DESCRIPTION, WEIGHTS, LoadedModel
 from ldstyle.runs.settings import load_config
 
 if TYPE_CHECKING:
@@ -56,10 +58,19 @@ def unseen(tables: Mapping[str, SceneTable], cell: CellResult) -> dict[str, Scen
     return kept
 
 
-def read_images(table: SceneTable, rows: Sequence[int], *, size: int) -> Tensor:
-    """Decode images to squares, (N, 3, S, S) uint8."""
+def read_images(table: SceneTable, rows: Sequence[int], model: LoadedModel) -> Tensor:
+    """Decode images as a model takes them, (N, C, S, S)."""
+    return _stacked(lambda path: load_image(path, model.size, model.image_format), table, rows, model.size)
+
+
+def read_pictures(table: SceneTable, rows: Sequence[int], *, size: int, shown: Sequence[int] | None = None) -> Tensor:
+    """Read images to look at, (N, 3, S, S) uint8; see :func:`~ldstyle.data.loading.bands.read_picture`."""
+    return _stacked(lambda path: read_picture(path, size, shown), table, rows, size)
+
+
+def _stacked(read: Callable[[Path], NDArray[Any]], table: SceneTable, rows: Sequence[int], size: int) -> Tensor:
     try:
-        pixels = [decode(table.path(row), size) for row in rows]
+        pixels = [read(table.path(row)) for row in rows]
     except (OSError, ValueError) as error:
         raise UnavailableError(f"An image cannot be read: {error}") from error
     return torch.from_numpy(np.stack(pixels)) if pixels else torch.empty(0, 3, size, size, dtype=torch.uint8)

@@ -9,14 +9,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.view import Results
 from ldstyle.config import (
     CSULiteConfig,
@@ -26,23 +24,14 @@ from ldstyle.config import (
     LabelOperator,
     MixStyleConfig,
 )
-from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.deploy.explain import Explainer
 from ldstyle.evaluation.style_statistics import style_points
 from ldstyle.nn import LabelDecoupledStyle
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Draw, Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
-from ldstyle.report.figures.images import (
-    TrainedCell,
-    first_trained,
-    load_cell,
-    read_images,
-    read_regions,
-    read_tables,
-    unseen,
-)
-from ldstyle.report.figures.style import COLOURS, QUIET, Plate, UnavailableError, require_done, shorten
+from ldstyle.report.figures.images import TrainedCell, first_trained, load_cell
+from ldstyle.report.figures.scene_pairs import Scene, label_colours, scene_pairs, tint_regions
+from ldstyle.report.figures.style import QUIET, Plate, require_done, shorten
 from ldstyle.report.figures.style_statistics import feature_maps
 from ldstyle.seeding import derive_seed
 from ldstyle.types import PairedContext
@@ -56,28 +45,6 @@ OPERATORS: Mapping[str, LabelOperator] = {
     "EFDMix": EFDMixConfig(),
     "CSU": CSULiteConfig(strength=STRENGTH),
 }
-_CANDIDATES, _SMALL, _PIXELS = 60, 32, 160
-_LEAST = 0.02
-"""Fraction of the image below which a region is too small to be seen."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Scene:
-    """An image with the regions of its labels.
-
-    Attributes:
-        domain: Its domain.
-        key: Its name.
-        image: (3, S, S) uint8.
-        present: Which labels it has, (L,).
-        attn: Attention of each label, (L, S, S), of any scale.
-    """
-
-    domain: str
-    key: str
-    image: Tensor
-    present: Tensor
-    attn: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +58,8 @@ class _Example:
         changed: By operator, how much the features change where, (h, w), in units of their own size.
     """
 
-    scene: _Scene
-    partner: _Scene
+    scene: Scene
+    partner: Scene
     restyled: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     changed: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
@@ -112,7 +79,7 @@ def operator_strip(results: Results) -> Plate:
         lambda cell: True,
     )
     trained = None if cell is None else load_cell(results, cell)
-    vocabulary, pairs, by_masks = _pairs(results, cell or results.main.done[0], trained)
+    vocabulary, pairs, by_masks = scene_pairs(results, cell or results.main.done[0], trained)
     examples = [_restyle(scene, partner, trained) for scene, partner in pairs]
     regions = "their true masks, blurred," if by_masks else "class activation maps of the model"
     below = "the pixels"
@@ -147,94 +114,7 @@ def _plain(one: _Example, vocabulary: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _pairs(
-    results: Results, cell: CellResult, trained: TrainedCell | None
-) -> tuple[tuple[str, ...], list[tuple[_Scene, _Scene]], bool]:
-    """Choose two pairs of held-out images whose shared labels are best to be seen, one in each direction."""
-    every = unseen(read_tables(results, cell), cell)
-    names = list(dict.fromkeys([*cell.sources, cell.target]))[:2]
-    tables = [every[name] for name in names]
-    if len(tables) < 2:
-        raise UnavailableError("Two domains are needed, since styles come from another domain.")
-    rows = [_candidates(table) for table in tables]
-    by_masks = all(
-        read_regions(table, some[:1], size=_SMALL) is not None for table, some in zip(tables, rows, strict=True)
-    )
-    if not by_masks and trained is None:
-        raise UnavailableError("Masks or a trained model are needed for the regions of labels; there are neither here.")
-    # One explainer for all: it studies the network first.
-    explain = None if by_masks or trained is None else Explainer(trained.classifier)
-    areas = [_areas(table, some, explain) for table, some in zip(tables, rows, strict=True)]
-    pairs, used = [], set[tuple[int, int]]()
-    for a, b in ((0, 1), (1, 0)):
-        i, j = _best_pair(areas[a], areas[b], used, (a, b))
-        used |= {(a, i), (b, j)}
-        pairs.append((_scene(tables[a], rows[a][i], explain), _scene(tables[b], rows[b][j], explain)))
-    return tables[0].vocabulary, pairs, by_masks
-
-
-def _candidates(table: SceneTable) -> list[int]:
-    rows = np.flatnonzero((table.labels == 1).any(axis=1))
-    if not len(rows):
-        raise UnavailableError(f"No held-out image of {table.domain} has a label.")
-    return [int(rows[position]) for position in np.linspace(0, len(rows) - 1, min(_CANDIDATES, len(rows))).astype(int)]
-
-
-def _areas(table: SceneTable, rows: Sequence[int], explain: Explainer | None) -> NDArray[np.float64]:
-    """Return the fraction of each image that each of its labels covers, (N, L)."""
-    regions = read_regions(table, rows, size=_SMALL) if explain is None else None
-    if regions is None:
-        assert explain is not None
-        maps = explain(read_images(table, rows, size=explain.classifier.size)).maps
-        regions = _core(maps).numpy()
-    covered: NDArray[np.float64] = regions.mean(axis=(2, 3)) * (table.labels[list(rows)] == 1)
-    return covered
-
-
-def _core(maps: Tensor) -> Tensor:
-    """Return where maps (..., h, w) reach half of their maximum."""
-    highest = maps.amax(dim=(-2, -1), keepdim=True)
-    return (maps >= 0.5 * highest) & (highest > 0)
-
-
-def _best_pair(
-    own: NDArray[np.float64], other: NDArray[np.float64], used: set[tuple[int, int]], sides: tuple[int, int]
-) -> tuple[int, int]:
-    """Return the pair that shares most labels, none of them hardly visible and none all over the image."""
-    visible = [np.where(areas >= _LEAST, np.minimum(areas, 0.3), 0.0) for areas in (own, other)]
-    common = np.minimum(visible[0][:, None], visible[1][None])  # (N, M, L)
-    score = np.sqrt(common).sum(axis=2)
-    for side, row in used:
-        if side == sides[0]:
-            score[row] = -1
-        if side == sides[1]:
-            score[:, row] = -1
-    best = int(score.argmax())
-    return best // score.shape[1], best % score.shape[1]
-
-
-def _scene(table: SceneTable, row: int, explain: Explainer | None) -> _Scene:
-    image = read_images(table, [row], size=_PIXELS)
-    present = torch.from_numpy(table.labels[row] == 1)
-    if explain is None:
-        regions = read_regions(table, [row], size=_PIXELS)
-        assert regions is not None
-        attn = _blurred(torch.from_numpy(regions).float())
-    else:
-        maps = explain(read_images(table, [row], size=explain.classifier.size)).maps
-        attn = F.interpolate(maps.float(), size=(_PIXELS, _PIXELS), mode="bilinear", align_corners=False)
-    return _Scene(table.domain, table.keys[row], image[0], present, attn[0] * present[:, None, None])
-
-
-def _blurred(regions: Tensor) -> Tensor:
-    """Soften the edges of regions, so that locations near a small one come next in its ranking."""
-    width = _PIXELS // 40 * 2 + 1
-    for _ in range(3):
-        regions = F.avg_pool2d(regions, width, stride=1, padding=width // 2, count_include_pad=False)
-    return regions
-
-
-def _restyle(scene: _Scene, partner: _Scene, trained: TrainedCell | None) -> _Example:
+def _restyle(scene: Scene, partner: Scene, trained: TrainedCell | None) -> _Example:
     images = torch.stack([scene.image, partner.image]).float() / 255
     attn = torch.stack([scene.attn, partner.attn])
     present = torch.stack([scene.present, partner.present])
@@ -242,7 +122,10 @@ def _restyle(scene: _Scene, partner: _Scene, trained: TrainedCell | None) -> _Ex
     feats = images
     if trained is not None:
         classifier = trained.classifier
-        squares = F.interpolate(images, size=(classifier.size,) * 2, mode="bilinear", antialias=True)
+        if scene.seen is None or partner.seen is None:
+            squares = F.interpolate(images, size=(classifier.size,) * 2, mode="bilinear", antialias=True)
+        else:
+            squares = torch.stack([scene.seen, partner.seen])
         (point, *_) = style_points(classifier.backbone, image_size=classifier.size)
         feats = feature_maps(classifier.backbone, [point], classifier.normalise(squares))[point.name]
     size = feats[0].square().mean().sqrt()
@@ -304,7 +187,7 @@ def _draw(examples: Sequence[_Example], vocabulary: Sequence[str], *, changed: s
         figure.text((left + (c + 0.5) * side) / width, 1 - 0.12 / height, column, ha="center", va="center",
                     size=7, weight="bold" if column in ("image", "partner") else "normal")  # fmt: skip
     strongest = max(float(np.quantile(change, 0.95)) for one in examples for change in one.changed.values()) or 1.0
-    colours = _colours(examples)
+    colours = label_colours(scene for one in examples for scene in (one.scene, one.partner))
     for number, one in enumerate(examples):
         for row in range(2):
             y = height - top - number * (2 * side + gap) - (row + 1) * side
@@ -319,17 +202,12 @@ def _draw(examples: Sequence[_Example], vocabulary: Sequence[str], *, changed: s
     return figure
 
 
-def _colours(examples: Sequence[_Example]) -> dict[int, str]:
-    labels = sorted({int(l) for one in examples for s in (one.scene, one.partner) for l in s.present.nonzero()[:, 0]})  # noqa: E741
-    return {label: COLOURS[n % len(COLOURS)] for n, label in enumerate(labels)}
-
-
 def _cell(axes: Axes, one: _Example, column: str, *, upper: bool, strongest: float, colours: Mapping[int, str]) -> None:
     axes.set_axis_off()
     if column in ("image", "partner"):
         scene = one.scene if column == "image" else one.partner
         image = (scene.image.permute(1, 2, 0).float() / 255).numpy()
-        axes.imshow(image if upper else _coloured(image, scene, colours), interpolation="nearest")
+        axes.imshow(image if upper else tint_regions(image, scene, colours), interpolation="nearest")
         if upper:
             axes.text(0.04, 0.04, shorten(scene.domain, 12), transform=axes.transAxes, size=6, color="white",
                       va="bottom", path_effects=[withStroke(linewidth=1.6, foreground="black")])  # fmt: skip
@@ -337,14 +215,3 @@ def _cell(axes: Axes, one: _Example, column: str, *, upper: bool, strongest: flo
         axes.imshow(one.restyled[column], interpolation="nearest")
     else:
         axes.imshow(one.changed[column], cmap="cividis", vmin=0, vmax=strongest, interpolation="nearest")
-
-
-def _coloured(image: NDArray[np.float32], scene: _Scene, colours: Mapping[int, str]) -> NDArray[np.float32]:
-    """Tint each label's region over a grey image."""
-    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)
-    tinted = grey.copy()
-    cores = {label: _core(scene.attn[label]).numpy() for label in scene.present.nonzero()[:, 0].tolist()}
-    # The largest first: a car stands on its street, not below it.
-    for label, core in sorted(cores.items(), key=lambda one: -one[1].sum()):
-        tinted[core] = 0.4 * grey[core] + 0.6 * np.array(to_rgb(colours[label]), dtype=np.float32)
-    return tinted

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from ldstyle.data.domains.samples import save_figure
 from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.data.loading.decode import decode, decode_mask
+from ldstyle.data.loading.bands import read_picture
+from ldstyle.data.loading.decode import decode_mask
 from ldstyle.deploy.explain import blend
 from ldstyle.evaluation.attention.judge import Judgement
 from ldstyle.evaluation.attention.sources import AttentionSource, Part
@@ -235,12 +236,13 @@ def _show(part: Part, label: int, numbers: Sequence[int], sources: Sequence[Atte
     for source in sources:
         maps |= source.maps(part, batch)
     table = part.table
+    bands = None if part.image_format is None else part.image_format.shown
     assert table.masks is not None
     shown = []
     for n, row in enumerate(part.rows[list(numbers)].tolist()):
         region = table.regions(decode_mask(table.root / str(table.masks[row]), PIXELS))[label]
         own = {title(name): found[n, label] for name, found in maps.items() if name != "uniform"}
-        shown.append(show(table, row, label, decode(table.path(row), PIXELS), region, own))
+        shown.append(show(table, row, label, read_picture(table.path(row), PIXELS, bands), region, own))
     return shown
 
 

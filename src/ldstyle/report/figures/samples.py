@@ -32,6 +32,7 @@ def class_samples_figure(results: Results) -> Plate:
         f"have other labels too.{f' The {len(shown)} most frequent of {known} labels.' if len(shown) < known else ''}"
     )
 
+    bands = results.main.done[0].shown
     data = {
         table.domain: {
             "images": len(table),
@@ -42,7 +43,9 @@ def class_samples_figure(results: Results) -> Plate:
         }
         for table in tables
     }
-    return Plate(caption, lambda: class_samples(tables, per_cell=per_cell, size=_PIXELS), data, photographic=True)
+    return Plate(
+        caption, lambda: class_samples(tables, per_cell=per_cell, size=_PIXELS, shown=bands), data, photographic=True
+    )
 
 
 def _most_frequent(tables: list[SceneTable]) -> list[SceneTable]:

@@ -113,6 +113,7 @@ class Plate:
     draw: Callable[[], Figure]
     data: Mapping[str, Any]
     photographic: bool = False
+    stacks: bool = False
 
 
 def require_done(results: Results) -> None:
@@ -240,6 +241,11 @@ def printed() -> Iterator[None]:
         yield
 
 
+def small_screen() -> bool:
+    """Whether a figure is being drawn for a small screen."""
+    return _SMALL.get()
+
+
 def new_figure(height: float, *, width: float = WIDTH) -> Figure:
     """Return an empty figure of some inches whose parts make room for each other."""
     return Figure(figsize=(min(width, SMALL_WIDTH) if _SMALL.get() else width, height), layout="constrained")
@@ -320,23 +326,36 @@ def save_picture(picture: Picture, folder: Path) -> dict[str, Path]:
 
 def small_svg(picture: Picture) -> str:
     """Draw a picture for a small screen, its panels one below the other, as SVG."""
-    token = _SMALL.set(True)
-    try:
-        return svg_of(picture.draw())
-    finally:
-        _SMALL.reset(token)
+    return svg_of(_small(picture))
 
 
-def dark_png(picture: Picture) -> bytes:
+def small_png(picture: Picture) -> bytes:
+    """Draw a picture of photographs for a small screen."""
+    return _png(_small(picture))
+
+
+def dark_png(picture: Picture, *, small: bool = False) -> bytes:
     """Draw a picture of photographs for a dark page: its paper and its letters change, the photographs do not."""
-    figure = picture.draw()
+    figure = _small(picture) if small else picture.draw()
     for text in figure.findobj(Text):
         colour = to_hex(text.get_color())
         if colour != PAPER:  # white letters stand on photographs
             text.set_color(DARK.get(colour, colour))
+    return _png(figure, facecolor=DARK[PAPER])
+
+
+def _small(picture: Picture) -> Figure:
+    token = _SMALL.set(True)
+    try:
+        return picture.draw()
+    finally:
+        _SMALL.reset(token)
+
+
+def _png(figure: Figure, **settings: Any) -> bytes:
     content = BytesIO()
     with printed():
-        figure.savefig(content, format="png", facecolor=DARK[PAPER])
+        figure.savefig(content, format="png", **settings)
     return content.getvalue()
 
 

@@ -206,7 +206,7 @@ class _Statistics:
         self, table: SceneTable, rows: Sequence[int], labels: Sequence[int]
     ) -> tuple[dict[str, NDArray[np.float32]], NDArray[np.bool_]]:
         """Return the statistics by kind, (n, F), and which samples have a map for their label, (n,)."""
-        images = read_images(table, rows, size=self.classifier.size)
+        images = read_images(table, rows, self.classifier.model)
         inputs = self.classifier.normalise(images)
         feats = feature_maps(self.classifier.backbone, self.points, inputs)
         here = torch.arange(len(rows))

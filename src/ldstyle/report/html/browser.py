@@ -23,7 +23,7 @@ from ldstyle.benchmark.results.reading import DamagedFileError, read_predictions
 from ldstyle.benchmark.results.records import RECORDS
 from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.data.loading.decode import decode
+from ldstyle.data.loading.bands import load_image, read_picture
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer, heatmaps
 from ldstyle.report.model import Absent
@@ -247,7 +247,7 @@ class _Collector:
         )
         known = set(table.keys)
         paths = {row: table.root / keys[row] for row in rows if keys[row] in known}
-        thumbnails = {row: text for row, path in paths.items() if (text := _thumbnail(path)) is not None}
+        thumbnails = {row: text for row, path in paths.items() if (text := _thumbnail(path, cell.shown)) is not None}
         if len(thumbnails) < len(rows):
             missing = len(rows) - len(thumbnails)
             self.notes.append(f"{missing} images of '{cell.target}' are not in '{table.root}' or damaged.")
@@ -327,17 +327,18 @@ class _Collector:
             return None
         found: list[tuple[str, ...]] = []
         for start in range(0, len(paths), _BATCH):
-            pixels = [decode(path, explain.classifier.size) for path in paths[start : start + _BATCH]]
+            model = explain.classifier.model
+            pixels = [load_image(path, model.size, model.image_format) for path in paths[start : start + _BATCH]]
             for maps in explain(torch.from_numpy(np.stack(pixels))).maps.float():
                 scaled = heatmaps(maps, size=(maps.shape[1], maps.shape[2])).numpy()
                 found.append(tuple(_heat_png(one) for one in scaled))
         return tuple(found)
 
 
-def _thumbnail(path: Path) -> str | None:
+def _thumbnail(path: Path, shown: Sequence[int] | None) -> str | None:
     """Return an image as the model sees it, a square, as JPEG in base64; ``None`` if it cannot be read."""
     try:
-        pixels = decode(path, THUMBNAIL)
+        pixels = read_picture(path, THUMBNAIL, shown)
     except (OSError, ValueError):
         return None
     content = BytesIO()

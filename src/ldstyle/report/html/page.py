@@ -47,12 +47,16 @@ class Drawn(NamedTuple):
         svg: On white.
         small: SVG for small screens; the other one where it is empty.
         dark: PNG for dark pages, of photographic pictures only.
+        small_png: PNG for small screens, of photographic pictures that have one.
+        small_dark: The same for dark pages.
     """
 
     png: bytes
     svg: str
     small: str = ""
     dark: bytes = b""
+    small_png: bytes = b""
+    small_dark: bytes = b""
 
 
 def render_page(
@@ -65,6 +69,7 @@ def render_page(
     command: Callable[[str], str],
     pictures: Mapping[str, Drawn],
     damaged: Sequence[str] = (),
+    leads: Mapping[str, Picture] | None = None,
 ) -> str:
     """Render a report as one HTML file; the same input gives the same bytes.
 
@@ -77,15 +82,18 @@ def render_page(
         command: Returns the command that makes the item of a slug again.
         pictures: PNG and SVG of each picture of the sections, by slug.
         damaged: Files that were left out because they could not be read.
+        leads: The picture that the summary of a grid opens with, by the grid's name.
 
     Raises:
         ValueError: A slug occurs twice, or a picture was not drawn.
     """
-    _check(sections, pictures)
+    openings = leads or {}
+    _check([Section("", list(openings.values())), *sections], pictures)
     items = [item for section in sections for item in section.items]
     absent = [(_anchor(item.slug), item) for item in items if isinstance(item, Absent)]
     absent += [(IMAGES, browser)] if isinstance(browser, Absent) else []
     summaries = [(grid.name, found) for grid in grids if (found := summarize(grid)) is not None]
+    several = len(summaries) > 1
     style, script = _asset("page.css"), _asset("page.js")
     return _environment().get_template("page.html.j2").render(
         title=title,
@@ -94,7 +102,7 @@ def render_page(
         style=style,
         script=script,
         sections=sections,
-        summaries=[(name if len(summaries) > 1 else "", summary) for name, summary in summaries],
+        summaries=[(name if several else "", summary, openings.get(name)) for name, summary in summaries],
         damaged=damaged,
         absent=absent,
         command=command,

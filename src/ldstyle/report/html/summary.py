@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ldstyle.benchmark.results.comparison import Difference, Entry, best
-from ldstyle.benchmark.results.order import BASELINE, ORACLE
+from ldstyle.benchmark.results.order import BASELINE, ORACLE, leading_pair
 from ldstyle.benchmark.results.same_data import differing_data
 from ldstyle.benchmark.results.statistics import CONFIDENCE
 from ldstyle.benchmark.results.view import Results
@@ -40,6 +40,7 @@ class Summary:
     """A grid in short.
 
     Attributes:
+        lead: What label-decoupling does and what it changed here, in one sentence; empty without a pair to compare.
         headline: The result, in one sentence.
         remarks: Qualifications of the result, a sentence each.
         figures: Its numbers.
@@ -50,6 +51,7 @@ class Summary:
     remarks: tuple[str, ...]
     figures: tuple[Figure, ...]
     unfinished: tuple[str, ...]
+    lead: str = ""
 
 
 def summarize(results: Results, *, part: str = "all") -> Summary | None:
@@ -75,8 +77,12 @@ def summarize(results: Results, *, part: str = "all") -> Summary | None:
     figures = [_score(rivals[winners[0]], _named(winners, grid.titles))]
     gains, remarks = _gains(grid, rivals, winners, part=part)
     headline = _headline(winners, rivals, grid, part=part)
+    decoupled = _decoupled(grid, part=part)
+    gains += [_gain_figure(decoupled, grid.titles)] if decoupled is not None else []
     figures += [*gains, *_oracle(grid, winners[0]), runs]
-    return Summary(headline, (*remarks, *_qualifications(grid)), tuple(figures), _unfinished(grid))
+    remarks += _qualifications(grid)
+    lead = _lead(grid, decoupled, part=part)
+    return Summary(headline, tuple(remarks), tuple(figures), _unfinished(grid), lead)
 
 
 def _by_split(grid: Results, runs: Figure, *, part: str) -> Summary:
@@ -101,7 +107,33 @@ def _by_split(grid: Results, runs: Figure, *, part: str) -> Summary:
             f"No method has all splits and seeds. By split, of the methods with all of its seeds: {joined(claims)}."
         )
         remarks.append(_BIAS)
-    return Summary(headline, (*remarks, *_qualifications(grid)), (*figures, runs), _unfinished(grid))
+    lead = _lead(grid, _decoupled(grid, part=part), part=part)
+    return Summary(headline, (*remarks, *_qualifications(grid)), (*figures, runs), _unfinished(grid), lead)
+
+
+def _decoupled(grid: Results, *, part: str) -> Difference | None:
+    """Return the difference of the first label-decoupled method to its global twin, if it has a value."""
+    pair = leading_pair(grid.methods)
+    found = None if pair is None else grid.difference(*pair, part=part)
+    return found if found is not None and found.mean is not None else None
+
+
+def _lead(grid: Results, decoupled: Difference | None, *, part: str) -> str:
+    if decoupled is None or decoupled.mean is None:
+        return ""
+    method, twin = grid.titles[decoupled.method], grid.titles[decoupled.baseline]
+    seeds = count_seeds(len(decoupled.values))
+    if decoupled.low is not None and decoupled.high is not None:
+        ends = f"{_points(decoupled.low)} to {_points(decoupled.high)}"
+        spread = f"{100 * CONFIDENCE:.0f}{_TIE}% interval {ends} over {seeds}"
+    else:
+        spread = f"{_listed(decoupled)} for {seeds}" if len(decoupled.values) > 1 else seeds
+    seen = _images(grid.without(ORACLE).count_images(part), part)
+    change = f"{_points(decoupled.mean)}{_TIE}points ({spread})"
+    return (
+        f"{twin} gives a training image one new style, {method} gives each of its labels that label’s style from an "
+        f"image of another domain: on {seen}, never seen in training, this changes mAP by {change}."
+    )
 
 
 def _best(grid: Results, *, part: str) -> tuple[dict[str, Entry], tuple[str, ...]] | None:
