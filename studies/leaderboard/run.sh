@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Every search and cell of the leaderboard, in order of importance. What is done is skipped, so stop it and start it
+# again at will. DATA has ucm, aid, dubai and drone; RESULTS, CACHE and WORKERS may be set too.
+set -euo pipefail
+data=${DATA:?set DATA to the folder of ucm, aid, dubai and drone}
+results=${RESULTS:-results/leaderboard}
+cache=${CACHE:-$HOME/.cache/ldstyle}
+workers=${WORKERS:-2}
+ldstyle=${LDSTYLE:-ldstyle}
+
+search() { # sources, method, parameters
+	local sources=$1 method=$2
+	shift 2
+	# shellcheck disable=SC2086
+	$ldstyle search --method "$method" --sources $sources --data "$data" --preset study --set optimizer.epochs=3 \
+		--shared-trials 0 --trials 8 --parameters "$@" --workers "$workers" --cache "$cache" \
+		--out "$results/search/study-${sources// /+}"
+}
+
+cells() { # domains, target, seeds, methods
+	local domains=$1 target=$2 seeds=$3
+	shift 3
+	local selected=()
+	[ ! -d "$results/search" ] || selected=(--selected "$results/search")
+	# shellcheck disable=SC2086
+	$ldstyle bench run --data "$data" --domains $domains --splits "$target" --seeds "$seeds" --preset study \
+		--methods "$@" "${selected[@]}" --results "$results/${domains// /-}" --workers "$workers" \
+		--cache "$cache"
+}
+
+scenes() { # seeds, methods
+	local seeds=$1
+	shift
+	$ldstyle bench run --data synthetic --splits all --seeds "$seeds" --preset study --methods "$@" \
+		--results "$results/synthetic" --workers "$workers" --cache "$cache"
+}
+
+satellite="ucm aid dubai"
+global="style.operator.alpha style.gate_prob"
+decoupled="style.operator.alpha style.gate_prob style.operator.top_ratio"
+
+# 1. UCM + AID -> dubai, the rows of the claims.
+cells "$satellite" dubai 8 erm swad
+# shellcheck disable=SC2086
+{
+	search "ucm aid" efdmix $global
+	search "ucm aid" ld-efdmix $decoupled
+	search "ucm aid" mixstyle $global
+	search "ucm aid" ld-mixstyle $global
+}
+cells "$satellite" dubai 8 efdmix ld-efdmix mixstyle ld-mixstyle
+cells "$satellite" dubai 8 ld-efdmix+swad ld-mixstyle+swad
+
+# 2. Perfect localization: synthetic scenes with their masks.
+scenes 4 erm efdmix ld-efdmix ld-efdmix-masks
+
+# 3. The other rows on dubai.
+# shellcheck disable=SC2086
+{
+	search "ucm aid" csu style.operator.strength style.gate_prob
+	search "ucm aid" ld-csu style.operator.strength style.gate_prob
+	search "ucm aid" ld-efdmix-gc $decoupled
+	search "ucm aid" ld-efdmix-probe $decoupled
+}
+search "ucm aid" fact algorithm.strength algorithm.gate_prob
+search "ucm aid" mixup algorithm.alpha
+search "ucm aid" coral algorithm.weight
+search "ucm aid" miro algorithm.weight
+search "ucm aid" groupdro algorithm.step_size
+search "ucm aid" sagm algorithm.radius algorithm.alpha
+search "ucm aid" erm++ algorithm.head_ratio algorithm.average_ratio
+cells "$satellite" dubai 4 csu ld-csu ld-efdmix-gc ld-efdmix-probe fact mixup coral miro groupdro sagm erm++
+
+# 4. The other targets.
+for target in aid ucm; do
+	[ $target = aid ] && sources="ucm dubai" || sources="aid dubai"
+	# shellcheck disable=SC2086
+	{
+		search "$sources" efdmix $global
+		search "$sources" ld-efdmix $decoupled
+		search "$sources" mixstyle $global
+		search "$sources" ld-mixstyle $global
+	}
+	cells "$satellite" $target 4 erm swad efdmix ld-efdmix mixstyle ld-mixstyle ld-efdmix+swad ld-mixstyle+swad
+done
+cells "ucm aid drone" drone 4 erm swad efdmix ld-efdmix mixstyle ld-mixstyle
