@@ -15,6 +15,7 @@ import yaml
 
 import ldstyle
 from ldstyle import functional, training
+from ldstyle.runs.settings import complete, method_settings
 
 ROOT = Path(__file__).parent.parent
 FETCHING = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src"}
@@ -53,7 +54,8 @@ def pages(entry):
 def test_every_page_is_in_the_navigation_and_built(site):
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = pages(yaml.safe_load(text)["nav"])
-    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    sources = [path for kind in ("*.md", "*.ipynb") for path in (ROOT / "docs").rglob(kind)]  # notebooks become pages
+    written = [path.relative_to(ROOT / "docs").with_suffix(".md").as_posix() for path in sources]
     assert sorted(named) == sorted(written)
     assert all((site / name).with_suffix(".html").is_file() for name in named)
 
@@ -83,3 +85,16 @@ def test_names_of_the_package_are_on_one_of_its_pages(site):
         identifiers = [f'id="{prefix}.{name}"' for prefix in ("ldstyle", "ldstyle.config")]
         assert any(identifier in text for identifier in identifiers for text in texts), name
     assert not any(re.search(r":(func|class|meth|mod|data|attr):", text) for text in texts)
+
+
+def test_the_defaults_of_the_attention_are_those_of_the_method_files():
+    text = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| `(\w+)\.(\w+)`( \(.+?\))? \| `(.+?)` \| `(.+?)` \|", text, re.MULTILINE)
+    assert len(rows) == 8
+    for section, name, kind, *values in rows:
+        operators = ("efdmix",) if "EFDMix" in kind else ("mixstyle", "efdmix", "csu")
+        for ending, value in zip(("", "-paper"), values, strict=True):
+            for operator in operators:
+                method = f"ld-{operator}{'-gc' if '-gc' in kind else ''}{ending}"
+                style = complete(method_settings(method))["style"]
+                assert style[section][name] == yaml.safe_load(value), (method, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 
 def bound(operations: int, *, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> float:
@@ -16,3 +17,8 @@ def bound(operations: int, *, scale: float = 1.0, dtype: torch.dtype = torch.flo
         dtype: Precision of the computation.
     """
     return operations * scale * torch.finfo(dtype).eps / 2
+
+
+def operations(network: nn.Module) -> int:
+    """Count the terms of the sums on the longest way through a network: those of each layer after the other."""
+    return sum(weight[0].numel() for weight in network.parameters() if weight.ndim > 1)

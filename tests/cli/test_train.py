@@ -32,7 +32,7 @@ def test_options_lie_over_the_file_and_the_file_over_the_method(tmp_path: Path) 
     assert not printing
     assert config.method == "ld-efdmix-gc"
     assert config.style == ldstyle.LabelDecoupledConfig(
-        ldstyle.EFDMixConfig(alpha=2.0, top_ratio=1.0), ldstyle.GradCamConfig(), gate_prob=0.3
+        ldstyle.EFDMixConfig(alpha=2.0, top_ratio=1.0), ldstyle.GradCamConfig(map_scale=2.0), gate_prob=0.3
     )
     assert config.optimizer.epochs == 9
     assert config.data.sources == ("a", "b")
@@ -47,7 +47,7 @@ def test_lists_may_be_separated_by_spaces_too() -> None:
 def test_a_choice_on_the_command_line_brings_its_own_options() -> None:
     argv = ["--method", "ld-efdmix", *NEEDED, "--style.operator.name", "csu-lite", "--style.operator.strength", "0.9"]
     style = config_from(parse([*argv, "--stages", "1,layer3", "--style.background", "confined"])[0])
-    attention = ldstyle.LLAMConfig(blend_gradient=False, grounding="cam")  # the method's own
+    attention = ldstyle.LLAMConfig(blend_gradient=False, grounding="cam", grounding_weight=4.0)  # the method's own
     assert style.style == ldstyle.LabelDecoupledConfig(ldstyle.CSULiteConfig(0.9), attention, background="confined")
     assert style.stages == (1, "layer3")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import shutil
@@ -13,10 +14,16 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from sklearn.metrics import average_precision_score, f1_score
+from tests.deploy.models import float32_error
+from tests.tolerance import bound
 from tests.training.runs import SOURCES, TARGET, tiny
 
 from ldstyle import files as atomic
+from ldstyle.data.domains.discovery import read_domains
+from ldstyle.data.loading.splits import split_domain
+from ldstyle.evaluation.attention import maps
 from ldstyle.evaluation.evaluate import evaluate
+from ldstyle.evaluation.scores import score_table
 from ldstyle.metrics import expected_calibration_error, fit_temperature
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.record import read_record
@@ -26,8 +33,16 @@ from ldstyle.training.loop import fit
 @pytest.fixture(scope="module")
 def run(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluate") / "run"
-    fit(tiny(scenes, folder, method="ld-efdmix"))
+    with pytest.MonkeyPatch.context() as patch:
+        one_by_one(patch)
+        fit(tiny(scenes, folder, method="ld-efdmix"))
     return folder
+
+
+def one_by_one(patch: pytest.MonkeyPatch) -> None:
+    """Compute maps image by image: rounding, which depends on the batch, may change the order of their locations."""
+    batches = maps._batches
+    patch.setattr(maps, "_batches", lambda pool, rows, _: batches(pool, rows, 1))
 
 
 def test_scores_equal_those_of_the_files_read_by_hand(run: Path, scenes: Path) -> None:
@@ -37,23 +52,28 @@ def test_scores_equal_those_of_the_files_read_by_hand(run: Path, scenes: Path) -
     truth = np.array([[int(row[label]) for label in model.vocabulary] for row in rows])
     images = np.stack([np.asarray(Image.open(scenes / TARGET / row["path"]).convert("RGB")) for row in rows])
     scaled = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (model.preprocessing.mean, model.preprocessing.std))
+    mean, std = (
+        torch.tensor(values).double().view(3, 1, 1) for values in (model.preprocessing.mean, model.preprocessing.std)
+    )
     with torch.no_grad():
-        scores = model.backbone(((scaled - mean) / std).float()).double().sigmoid().numpy()
+        by_hand = copy.deepcopy(model.backbone).double()((scaled - mean) / std).sigmoid()
+    stored = load_file(run / f"predictions-{TARGET}.safetensors")
+    assert np.array_equal(stored[f"all/{TARGET}/labels"].numpy(), truth)
+    scores = stored[f"all/{TARGET}/scores"].numpy()
+    np.testing.assert_allclose(scores, by_hand, rtol=0, atol=float32_error(model.backbone))
     expected = {
         label: average_precision_score(truth[:, i], scores[:, i]) if truth[:, i].any() else None
         for i, label in enumerate(model.vocabulary)
     }
     whole = result["scores"]["all"]
-    assert whole["ap"] == {label: value and pytest.approx(value, abs=1e-6) for label, value in expected.items()}
+    # In float32, four operations on values up to 1 for each of at most 30 positives; six labels.
+    tolerance = bound(4 * 30 + 6, dtype=torch.float32)
+    assert whole["ap"] == {label: value and pytest.approx(value, abs=tolerance) for label, value in expected.items()}
     found = [value for value in expected.values() if value is not None]
-    assert whole["map"] == pytest.approx(np.mean(found), abs=1e-6)
+    assert whole["map"] == pytest.approx(np.mean(found), abs=tolerance)
     predicted = scores >= model.thresholds.numpy()
-    assert whole["of1"] == pytest.approx(f1_score(truth.ravel(), predicted.ravel()), abs=1e-6)
+    assert whole["of1"] == pytest.approx(f1_score(truth.ravel(), predicted.ravel()), abs=tolerance)
     assert json.loads((run / "evaluations" / f"{TARGET}.json").read_text()) == result
-    stored = load_file(run / f"predictions-{TARGET}.safetensors")
-    torch.testing.assert_close(stored[f"all/{TARGET}/scores"], torch.from_numpy(scores), atol=1e-6, rtol=1e-5)
-    assert np.array_equal(stored[f"all/{TARGET}/labels"].numpy(), truth)
 
 
 def test_calibration_is_judged_before_and_after_scaling_by_the_sources_temperature(run: Path) -> None:
@@ -71,7 +91,8 @@ def test_calibration_is_judged_before_and_after_scaling_by_the_sources_temperatu
     for name, values in (("before", scores), ("after", scaled)):
         wanted = expected_calibration_error(values, truth)
         assert list(judged["all"][name]) == list(model.vocabulary)
-        assert list(judged["all"][name].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
+        # In float64; the logit of a score and the division by a temperature of at least 0.01 enlarge an error by 100.
+        assert list(judged["all"][name].values()) == pytest.approx(wanted.tolist(), abs=bound(4 * 30, scale=100))
     assert judged["test"]["before"].keys() == judged["all"]["before"].keys()
     assert evaluate(run, domain=SOURCES[0])["calibration"]["all"] is None
 
@@ -85,18 +106,23 @@ def test_the_test_part_is_the_splits(run: Path) -> None:
     assert all(0 < value < 1 for value in chance.values())
 
 
-def test_a_source_has_no_score_on_what_it_was_trained_on(run: Path) -> None:
+def test_a_source_has_no_score_on_what_it_was_trained_on(run: Path, scenes: Path) -> None:
     record = json.loads((run / "record.json").read_text())
     result = evaluate(run, domain=SOURCES[0])
     assert result["scores"]["all"] is None
     assert result["split_digest"] == record["splits"][SOURCES[0]]
-    table = record["scores"]["source_test"]["tables"][SOURCES[0]]
-    assert result["scores"]["test"] == {
-        name: pytest.approx(value, abs=1e-6) if isinstance(value, float) else value for name, value in table.items()
-    } | {"ap": {label: value and pytest.approx(value, abs=1e-6) for label, value in table["ap"].items()}}
+    # The network sees the images in other batches, so scores agree but for rounding; their ranks need not.
+    model, name = load_model(run), SOURCES[0]
+    at_end, now = (load_file(run / f"{stem}.safetensors") for stem in ("predictions", f"predictions-{name}"))
+    rows = split_domain(read_domains(scenes, [name])[0], seed=record["seed"]).test
+    scores, labels = (now[f"all/{name}/{kind}"][torch.from_numpy(rows)] for kind in ("scores", "labels"))
+    tolerance = 2 * float32_error(model.backbone)
+    torch.testing.assert_close(scores, at_end[f"test/{name}/scores"], rtol=0, atol=tolerance)
+    assert result["scores"]["test"] == score_table(scores, labels, model.thresholds, model.vocabulary)
 
 
-def test_attention_is_judged_on_held_out_images_of_a_source(run: Path) -> None:
+def test_attention_is_judged_on_held_out_images_of_a_source(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one(monkeypatch)
     record = read_record(run)
     assert record.attention is not None
     assert list(record.attention) == ["training", "held-out"]
@@ -112,7 +138,7 @@ def test_attention_is_judged_on_held_out_images_of_a_source(run: Path) -> None:
             tables = [read(result)[label] for result in evaluated]
             assert row["n"] == sum(table["n"] for table in tables)
             pooled = sum(table["n"] * table["iou"] for table in tables if table["n"]) / row["n"]
-            assert row["iou"] == pytest.approx(pooled, abs=1e-6)
+            assert row["iou"] == pytest.approx(pooled, rel=bound(100))
 
 
 def test_kept_epochs_are_scored_as_the_run_itself(scenes: Path, tmp_path: Path) -> None:

@@ -8,8 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tolerance import bound
 
 from ldstyle.evaluation.localization import MEASURES, Localization, locate, with_mean
+
+ROUNDED = bound(8, dtype=torch.float32)
+"""Of ratios of counts, and of values computed in float64 and rounded: a handful of operations on values up to 1."""
 
 
 def region(shape: tuple[int, int], rows: slice, columns: slice) -> torch.Tensor:
@@ -37,8 +41,8 @@ def test_pointing_and_iou_agree_with_a_walk_over_the_places(seed, height, width)
             if masks[b, label].any():
                 expected = oracle(attn[b, label], masks[b, label])
                 assert hits.pointing[b, label].item() == expected[0]
-                assert hits.iou[b, label].item() == pytest.approx(expected[1], abs=1e-6)
-                assert hits.area[b, label].item() == pytest.approx(masks[b, label].float().mean().item())
+                assert hits.iou[b, label].item() == pytest.approx(expected[1], abs=ROUNDED)
+                assert hits.area[b, label].item() == pytest.approx(masks[b, label].double().mean().item(), abs=ROUNDED)
             else:
                 assert hits.pointing[b, label].isnan()
 
@@ -48,10 +52,10 @@ def test_a_map_of_equal_values_scores_exactly_chance_at_any_resolution(value, ro
     mask = region((9, 11), slice(0, rows), slice(0, columns))
     hits = locate(torch.full((1, 1, side, side), value), mask)
     area = rows * columns / 99
-    assert hits.pointing.item() == pytest.approx(area, abs=1e-6)
-    assert hits.area.item() == pytest.approx(area, abs=1e-6)
-    assert hits.iou.item() == pytest.approx(area / (2 - area), abs=1e-6)
-    assert hits.iou_chance.item() == pytest.approx(area / (2 - area), abs=1e-6)
+    assert hits.pointing.item() == pytest.approx(area, abs=ROUNDED)
+    assert hits.area.item() == pytest.approx(area, abs=ROUNDED)
+    assert hits.iou.item() == pytest.approx(area / (2 - area), abs=ROUNDED)
+    assert hits.iou_chance.item() == pytest.approx(area / (2 - area), abs=ROUNDED)
 
 
 def test_the_true_region_scores_one_and_its_complement_zero():
@@ -75,16 +79,16 @@ def test_only_the_order_of_the_places_counts(scale):
     generator = torch.Generator().manual_seed(1)
     attn, masks = torch.rand(2, 3, 7, 5, generator=generator), torch.rand(2, 3, 7, 5, generator=generator) < 0.3
     first, second = locate(attn, masks), locate(attn * scale, masks)
-    torch.testing.assert_close(first.pointing, second.pointing, equal_nan=True)
-    torch.testing.assert_close(first.iou, second.iou, equal_nan=True)
+    torch.testing.assert_close(first.pointing, second.pointing, equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(first.iou, second.iou, equal_nan=True, rtol=0, atol=0)
 
 
 def test_flipping_maps_and_regions_together_changes_nothing():
     generator = torch.Generator().manual_seed(2)
     attn, masks = torch.rand(2, 3, 4, 5, generator=generator), torch.rand(2, 3, 12, 15, generator=generator) < 0.3
     first, second = locate(attn, masks), locate(attn.flip(-1), masks.flip(-1))
-    torch.testing.assert_close(first.iou, second.iou, equal_nan=True)
-    torch.testing.assert_close(first.pointing, second.pointing, equal_nan=True)
+    torch.testing.assert_close(first.iou, second.iou, equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(first.pointing, second.pointing, equal_nan=True, rtol=0, atol=0)
 
 
 def test_batches_add_up_to_means_by_label():
@@ -103,11 +107,11 @@ def test_batches_add_up_to_means_by_label():
     table = json.loads(json.dumps(collected.compute(), allow_nan=False))
     assert table["building"] == {
         "pointing": 0.5,
-        "iou": pytest.approx((1 + (8 / 3) / (16 - 8 / 3)) / 2, abs=1e-6),
+        "iou": pytest.approx((1 + (8 / 3) / (16 - 8 / 3)) / 2, abs=ROUNDED),
         "pointing_chance": 0.375,
-        "iou_chance": pytest.approx((1 / 7 + 1 / 3) / 2, abs=1e-6),
+        "iou_chance": pytest.approx((1 / 7 + 1 / 3) / 2, abs=ROUNDED),
         "mass": 0.5,
-        "coverage": pytest.approx(0.25, abs=1e-6),
+        "coverage": pytest.approx(0.25, abs=ROUNDED),
         "n": 2,
         "missing": 0,
     }
@@ -128,9 +132,9 @@ def test_mass_and_coverage_agree_with_sums_over_the_locations(seed, height, widt
             if any(inside):
                 unit = [value / sum(values) for value in values]
                 mass = sum(value for value, here in zip(unit, inside, strict=True) if here)
-                assert hits.mass[b, label].item() == pytest.approx(mass, abs=1e-6)
+                assert hits.mass[b, label].item() == pytest.approx(mass, abs=ROUNDED)
                 coverage = 1 / sum(value**2 for value in unit) / len(unit)
-                assert hits.coverage[b, label].item() == pytest.approx(coverage, abs=1e-6)
+                assert hits.coverage[b, label].item() == pytest.approx(coverage, abs=ROUNDED)
             else:
                 assert hits.mass[b, label].isnan()
                 assert hits.coverage[b, label].isnan()
@@ -142,8 +146,8 @@ def test_a_threshold_changes_the_mass_and_hardly_the_iou():
     sharp = torch.where(attn >= 0.5, attn, 0.0)
     before, after = locate(attn, mask), locate(sharp, mask)
     assert (before.iou.item(), after.iou.item()) == (1.0, 1.0)
-    assert (before.mass.item(), after.mass.item()) == (pytest.approx(1 / 1.4, abs=1e-6), 1.0)
-    assert (before.coverage.item(), after.coverage.item()) == (pytest.approx(1.4**2 / 2 / 1.16, abs=1e-6), 0.5)
+    assert (before.mass.item(), after.mass.item()) == (pytest.approx(1 / 1.4, abs=ROUNDED), 1.0)
+    assert (before.coverage.item(), after.coverage.item()) == (pytest.approx(1.4**2 / 2 / 1.16, abs=ROUNDED), 0.5)
 
 
 def test_the_mean_runs_over_the_labels_that_were_judged():

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.functional import oracles_baselines as oracles
-from tests.functional.cases import arrays, make_case
+from tests.functional.cases import ROUNDING, arrays, make_case
 from torch.autograd import gradcheck
 
 from ldstyle import functional as LF
@@ -24,11 +24,12 @@ SHAPES = [  # γ₊, γ₋, m, w₋
 
 @pytest.fixture(params=range(len(SIZES)), ids=lambda number: str(SIZES[number]))
 def case(request):
-    return make_case(request.param, **SIZES[request.param])
+    return make_case(request.param, **SIZES[request.param], dtype=torch.float64)
 
 
-def close(actual, wanted, *, tolerance=1e-5):
-    np.testing.assert_allclose(actual.detach().numpy(), wanted, rtol=tolerance, atol=tolerance)
+def close(actual, wanted):
+    assert actual.dtype == torch.float64
+    np.testing.assert_allclose(actual.detach().numpy(), wanted, rtol=0, atol=ROUNDING)
 
 
 def others(case):
@@ -94,7 +95,7 @@ def test_the_best_variance_is_the_mean_square_of_the_differences():
 
 @pytest.mark.parametrize("step_size", [0.0, 0.01, 3.0])
 def test_reweigh_domains(step_size):
-    weights, losses = torch.tensor([0.2, 0.5, 0.3]), torch.tensor([1.0, 0.0, 2.5])
+    weights, losses = torch.tensor([[0.2, 0.5, 0.3], [1.0, 0.0, 2.5]], dtype=torch.float64)
     new = LF.reweigh_domains(weights, losses, step_size=step_size)
     close(new, oracles.reweigh_domains(*arrays(weights, losses), step_size))
     assert new.sum().item() == pytest.approx(1)

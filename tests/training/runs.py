@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.settings import config_from, merge, method_settings
+from ldstyle.training import build, loop
 
 SOURCES = ("suburb", "harbour")
 TARGET = "region"
@@ -64,6 +69,32 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
     return bool(one == other) or (one != one and other != other)
+
+
+@contextmanager
+def well_conditioned() -> Iterator[None]:
+    """Train in double precision, by an optimizer that does not enlarge rounding errors.
+
+    AdamW divides a mean of gradients by the root of that of their squares plus ε. With its ε of 1e-8 rounding alone
+    decides on the step of a weight whose gradient is near zero; with 1 a step is a smooth function of the gradients.
+    """
+
+    def build_backbone(*args: Any, **kwargs: Any) -> nn.Module:
+        backbone = single(*args, **kwargs).double()
+        backbone.register_forward_pre_hook(lambda _, given: (given[0].double(), *given[1:]))
+        return backbone
+
+    def build_optimizer(*args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        optimizer = steep(*args, **kwargs)
+        for group in optimizer.param_groups:
+            group["eps"] = 1.0
+        return optimizer
+
+    single, steep = build.build_backbone, loop.build_optimizer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "build_backbone", build_backbone)
+        patch.setattr(loop, "build_optimizer", build_optimizer)
+        yield
 
 
 def process_context() -> Any:

@@ -55,7 +55,7 @@ def _draw(
     """Draw the sheets of the images that can be read, and return why the others cannot."""
     problems: list[str] = []
     done = 0
-    for batch, pixels, wrong in read_images(list(sheets), explain.classifier.size, arguments.batch_size, 1):
+    for batch, pixels, wrong in read_images(list(sheets), explain.classifier.model, arguments.batch_size, 1):
         problems += wrong
         if problems and not arguments.skip_bad:
             refuse_bad(problems)
@@ -64,7 +64,14 @@ def _draw(
         explanation = explain(torch.from_numpy(pixels))
         with guarded(*(sheets[path] for path in batch), force=True):
             for row, path in enumerate(batch):
-                sheet = explanation_sheet(path, explanation, row, labels=arguments.labels, size=arguments.size)
+                sheet = explanation_sheet(
+                    path,
+                    explanation,
+                    row,
+                    labels=arguments.labels,
+                    size=arguments.size,
+                    shown=explain.classifier.model.shown,
+                )
                 save_figure(sheet, sheets[path])
                 done += 1
                 display.work(done + len(problems), len(sheets), "sheets")

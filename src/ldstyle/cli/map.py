@@ -28,9 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--trained-gsd", type=float, nargs="+", default=(), metavar="M", help=f"{text} (default: as recorded)")
     text = "cells of the map along a tile's side: 1 no overlap, 2 half, 4 three quarters (default: %(default)s)"
     add("--overlap", type=positive, default=2, metavar="N", help=text)
-    text = "band numbers (default: 1 2 3, or 1 1 1 for grey)"
+    text = "band numbers (default: those of the training images; for RGB 1 2 3, or 1 1 1 for grey)"
     add("--bands", type=int, nargs="+", metavar="BAND", help=text)
-    text = "values of black and white, required unless the scene is of 8 bits"
+    text = "values of black and white, required unless the scene is of 8 bits or as deep as the training images"
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=text)
     text = "fraction of a tile that must have data (default: %(default)s)"
     add("--min-valid", type=float, default=0.5, metavar="FRACTION", help=text)

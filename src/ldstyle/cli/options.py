@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LABELS = ("--mapping", "--labels", "--ignore", "--sea")
 """How the labels of the domains are read."""
 
+IMAGES = ("--bands", "--range")
+"""Bands and range of images that are not 8-bit RGB."""
+
 SYNTHETIC = "data folder, CSV file of a custom data set, or 'synthetic' for generated scenes (default: $LDSTYLE_DATA)"
 TRAINED = "data folder (default: the one that the run was trained from)"
 
@@ -44,10 +47,13 @@ def _texts() -> dict[str, dict[str, Any]]:
     images = "files, folders, patterns such as 'tiles/**/*.png', '-' for a list on standard input"
     trust = "read the data folder, label map and weights that the records name; only for results of your own"
     columns = "label columns of custom CSV files (default: all but path, domain, mask, scene)"
+    bands = "bands of the images, numbers or NAME=NUMBER (default: 8-bit RGB, or all bands with --range)"
+    values = "darkest and brightest value, of all bands or each; or percentiles, 1%% 99%% (default: that of 8 bits)"
     return {
         "model": {"help": "run folder, or its model.json or model.safetensors"},
         "images": {"nargs": "+", "help": images},
         "--batch-size": number | {"default": 32, "help": "images per batch (default: %(default)s)"},
+        "--bands": {"nargs": "+", "default": [], "metavar": "BAND", "help": bands},
         "--cache": folder | {"help": "folder of decoded images (default: %(default)s)"},
         "--data": folder | {"help": "data folder (default: $LDSTYLE_DATA)"},
         "--device": {"default": "auto", "help": "cpu, cuda, mps, ... (default: cuda if available, else cpu)"},
@@ -59,6 +65,7 @@ def _texts() -> dict[str, dict[str, Any]]:
         "--mapping": {"type": Path, "metavar": "FILE", "help": "label map, a YAML file (default: none)"},
         "--out": {"type": Path},
         "--quiet": switch | {"help": "show neither progress nor results"},
+        "--range": {"nargs": "+", "default": [], "metavar": "VALUE", "help": values},
         "--results": folder | {"default": Path("results"), "help": "folder of results (default: %(default)s)"},
         "--sea": {
             "choices": ("drop", "water+sea"),

@@ -27,8 +27,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--out", metavar="DIR", help="folder of the search (default: runs/search/PRESET-SOURCES)")
     text = "database of the studies, e.g. postgresql://… (default: a journal file in --out)"
     add("--storage", metavar="URL", help=text)
-    add("--shared-trials", type=int, default=40, metavar="N", help="trials for the optimizer (default: %(default)s)")
+    text = "trials for the optimizer; 0 keeps the preset's settings (default: %(default)s)"
+    add("--shared-trials", type=int, default=40, metavar="N", help=text)
     add("--trials", type=int, default=20, metavar="N", help="trials for the method's parameters (default: %(default)s)")
+    text = "parameters of the method to search, e.g. style.gate_prob (default: all it has)"
+    add("--parameters", nargs="+", default=(), metavar="KEY", help=text)
     add("--keep-runs", action="store_true", help="keep the runs of all folds")
 
 
@@ -44,11 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     from ldstyle.benchmark.grid.imagery import prepare_place
     from ldstyle.benchmark.search.cost import estimate_cost
     from ldstyle.benchmark.search.objective import fold_config
-    from ldstyle.benchmark.search.study import shared_phase
+    from ldstyle.benchmark.search.study import phases
     from ldstyle.benchmark.search.workers import run_search
     from ldstyle.runs.processes import check_devices
 
-    check_devices(fold_config(shared_phase(config).settings, config.folds[0], config.out))
+    check_devices(fold_config(phases(config)[0].settings, config.folds[0], config.out))
     prepare_place(config.place, workers=arguments.workers)
     sys.stderr.write(estimate_cost(config).describe(workers=arguments.workers) + "\n")
     if arguments.dry_run:
@@ -109,6 +112,7 @@ def read_config(arguments: argparse.Namespace) -> SearchConfig:
         storage=arguments.storage,
         shared_trials=arguments.shared_trials,
         trials=arguments.trials,
+        parameters=tuple(arguments.parameters),
         seed=arguments.seed,
         edits=parse_edits(arguments.set),
         keep_runs=arguments.keep_runs,

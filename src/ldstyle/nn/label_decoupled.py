@@ -10,12 +10,9 @@ from torch import Tensor, nn
 from ldstyle.config import (
     CSULiteConfig,
     EFDMixConfig,
-    GradCamConfig,
     LabelDecoupledConfig,
     LLAMConfig,
-    MasksConfig,
     MixStyleConfig,
-    ProbeConfig,
     StoredAttention,
     UniformConfig,
     background_share,
@@ -232,7 +229,7 @@ class LabelDecoupledStyle(nn.Module):
 
     def _local_weight(self, epoch: int, region: Region | None) -> float:
         match self.config.attention:
-            case GradCamConfig() | ProbeConfig() | MasksConfig():
+            case attention if isinstance(attention, StoredAttention):
                 return 0.0 if region is None else 1.0
             case UniformConfig(switch="step"):
                 return float(epoch > self.config.warmup_epochs)

@@ -17,7 +17,6 @@ from ldstyle.config import (
     GradCamConfig,
     LabelDecoupledConfig,
     LLAMConfig,
-    MasksConfig,
     MixStyleConfig,
     ProbeConfig,
     StoredAttention,
@@ -425,8 +424,8 @@ def _bank(attention: StoredAttention, num_samples: int, num_labels: int) -> Grad
             return GradCamBank(num_samples, num_labels, threshold=threshold)
         case ProbeConfig(threshold=threshold):
             return GradCamBank(num_samples, num_labels, threshold=threshold, saved=False)
-        case MasksConfig():
-            return GradCamBank(num_samples, num_labels, saved=False)  # a probe's maps are thresholded when stored
+        case _:
+            return GradCamBank(num_samples, num_labels, saved=False)  # thresholded when stored, if at all
 
 
 def _build(style: StyleConfig, point: InsertionPoint, num_labels: int) -> nn.Module:

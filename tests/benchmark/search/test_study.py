@@ -242,8 +242,36 @@ def test_a_search_needs_two_sources_and_a_method_that_has_sources(tmp_path):
         cheap_search(tmp_path, sources=("a",))
     with pytest.raises(ValueError, match="sources only; the oracle"):
         cheap_search(tmp_path, method="oracle")
-    with pytest.raises(ValueError, match="at least one trial; got 0"):
+    with pytest.raises(ValueError, match=r"at least one trial of the method, .* got 0 and 6"):
+        cheap_search(tmp_path, trials=0)
+    with pytest.raises(ValueError, match=r"nothing to search: 'erm' has no parameters of its own. Set --shared-trials"):
         cheap_search(tmp_path, shared_trials=0)
+
+
+def test_a_search_may_keep_the_optimizer_and_take_some_parameters_only(tmp_path):
+    chosen = ("style.gate_prob", "style.operator.top_ratio")
+    config = cheap_search(tmp_path, method="ld-efdmix", shared_trials=0, parameters=chosen)
+    rates = set()
+
+    def score(run, fold):
+        rates.add(run.optimizer.head_lr)
+        return cheap_score(run, fold)
+
+    selected = load_method(str(search(config, score))).settings
+    trials = trials_of(config, "ld-efdmix")
+    assert len(trials) == 4
+    assert all(set(trial.params) == set(chosen) for trial in trials)
+    assert rates == {method_phase(config, {}).settings["optimizer"]["head_lr"]}
+    assert "optimizer" not in selected
+    best = max(trials, key=lambda trial: trial.value or 0)
+    assert selected["style"]["operator"]["top_ratio"] == best.params["style.operator.top_ratio"]
+    assert not (config.out / "shared.yaml").exists()
+
+
+def test_a_parameter_that_a_method_lacks_is_refused_with_those_it_has(tmp_path):
+    config = cheap_search(tmp_path, method="efdmix", parameters=("style.bank_size",))
+    with pytest.raises(ValueError, match=r"'efdmix' has no parameter 'style.bank_size' .* style.operator.alpha, "):
+        search(config)
 
 
 def begun(config, *, worker):

@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 from tests.nn.nets import LABELS, Toy, global_streams, make_images, seeded
-from tests.tolerance import bound
+from tests.tolerance import bound, operations
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -28,7 +28,7 @@ def rounding(backbone):
 
     Each layer may enlarge the error of the one before, by 10 in all: activations are normalised.
     """
-    return bound(2 * sum(weight[0].numel() for weight in backbone.parameters() if weight.ndim > 1), scale=10)
+    return bound(2 * operations(backbone), scale=10)
 
 
 def grad_cam(backbone, features, images):

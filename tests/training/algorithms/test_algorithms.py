@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.tolerance import bound
 from torch import Tensor, nn
 
 from ldstyle import functional as LF
@@ -73,7 +74,8 @@ def test_fact_mixes_amplitudes_of_pixels_and_leaves_the_rest_alone() -> None:
     assert 0 < changed.sum() < len(images), "the seed should open some gates and shut others"
     assert told.value is truth
     pixels = mixed * torch.tensor(AUGMENTATION.std)[:, None, None] + torch.tensor(AUGMENTATION.mean)[:, None, None]
-    assert -1e-5 < pixels.min() < pixels.max() < 1 + 1e-5
+    edge = bound(4, dtype=torch.float32)  # clamped before it was normalised
+    assert -edge <= pixels.min() < pixels.max() <= 1 + edge
 
     generator = Streams(3)["fact"]
     priority, share, gate = (torch.from_numpy(generator.random(6).astype(np.float32)) for _ in range(3))
@@ -81,7 +83,9 @@ def test_fact_mixes_amplitudes_of_pixels_and_leaves_the_rest_alone() -> None:
     assert (truth.domain[partner] != truth.domain).all()
     plain = batch()[0] * torch.tensor(AUGMENTATION.std)[:, None, None] + torch.tensor(AUGMENTATION.mean)[:, None, None]
     wanted = LF.mix_amplitudes(plain, partner, torch.where(gate < 0.5, 1 - share, 1.0)).clamp(0, 1)
-    torch.testing.assert_close(pixels, wanted, atol=1e-5, rtol=1e-5)
+    # Two transforms over 48 · 48 pixels, by halves, and back to the normalised scale: sums of 2 log2(48²) values.
+    tolerance = bound(4 * 23 + 10, scale=4, dtype=torch.float32)
+    torch.testing.assert_close(pixels, wanted, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("config", [FactConfig(gate_prob=0.0), FactConfig(strength=0.0)])
@@ -184,7 +188,8 @@ def test_miro_measures_the_distance_to_the_weights_it_was_built_with() -> None:
     algorithm = Miro(MiroConfig(weight=0.5), net, points, torch.device("cpu"))
     model = StyledLoss(net, algorithm).eval()
     at_start = model(images, OnHost(truth))[1]["penalty"]
-    assert at_start.item() == pytest.approx(0.5 * 4 * np.log(0.1) / 2, rel=1e-4)
+    wanted = 0.5 * 4 * np.log(0.1) / 2  # in float32, from a raw variance that is rounded
+    assert at_start.item() == pytest.approx(wanted, abs=bound(40, scale=4, dtype=torch.float32))
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.mul_(1.1)
@@ -210,8 +215,9 @@ def test_group_dro_weighs_domains_by_their_losses() -> None:
         means.append(sum(entries) / len(entries))
     grown = np.array([np.exp(2 * means[0]), np.exp(2 * means[1]), 1.0]) / 3
     weights = grown / grown.sum()
-    np.testing.assert_allclose(algorithm.domain_weights.numpy(), weights, rtol=1e-5)
-    assert got.item() == pytest.approx(weights[0] * means[0] + weights[1] * means[1], rel=1e-5)
+    rounding = bound(40, scale=2, dtype=torch.float32)  # means of at most 9 losses, times 2 in an exponent
+    np.testing.assert_allclose(algorithm.domain_weights.numpy(), weights, rtol=rounding)
+    assert got.item() == pytest.approx(weights[0] * means[0] + weights[1] * means[1], rel=rounding)
     copy = GroupDro(GroupDroConfig(), 3, processes())
     copy.load_state_dict(algorithm.state_dict())
     assert torch.equal(copy.domain_weights, algorithm.domain_weights)

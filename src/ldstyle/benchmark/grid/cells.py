@@ -163,12 +163,19 @@ def _with_sources(settings: Settings, split: Split, *, seed: int, oracle: bool) 
 def _lasting(settings: Settings) -> Settings:
     """Leave out where a run is written and how it is shown: each machine may do that its own way.
 
-    An algorithm or loss that a run does not have is left out too, as in plans of earlier versions.
+    An algorithm, loss, bands, range or normalisation that a run does not have is left out too, as in plans of earlier
+    versions.
     """
     unused = {key for key in ("algorithm", "loss") if settings[key] is None}
     kept = {key: value for key, value in settings.items() if key not in RUNTIME | unused}
     kept |= {"keep_epochs": True} if settings["keep_epochs"] else {}
-    return {**kept, "data": {key: value for key, value in kept["data"].items() if f"data.{key}" not in RUNTIME}}
+    data = {key: value for key, value in kept["data"].items() if f"data.{key}" not in RUNTIME}
+    return {**kept, "data": _stated(data, "bands", "range"), "backbone": _stated(kept["backbone"], "mean", "std")}
+
+
+def _stated(section: Settings, *optional: str) -> Settings:
+    """Leave out those optional settings of a section that are empty."""
+    return {key: value for key, value in section.items() if value or key not in optional}
 
 
 def take_shard(items: Sequence[T], shard: int, shards: int) -> list[T]:

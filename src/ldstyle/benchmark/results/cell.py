@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ldstyle.benchmark.results.reading import as_entries, typed
+from ldstyle.data.loading.image_format import settings_shown
 
 Status = Literal["done", "running", "failed", "missing"]
 
@@ -259,6 +260,12 @@ class CellResult:
     def settings(self) -> Mapping[str, Any]:
         """All settings of the run, or those that it was planned with."""
         return as_entries(self.record.get("config") or self.record.get("settings") or {})
+
+    @property
+    def shown(self) -> tuple[int, ...] | None:
+        """Numbers of the bands that pictures of its images show; see :func:`settings_shown`."""
+        data = as_entries(self.settings.get("data") or {})
+        return settings_shown(tuple(data.get("bands") or ()), tuple(data.get("range") or ()))
 
     @cached_property
     def network(self) -> NetworkSettings | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ldstyle.benchmark.grid.ablations import ABLATIONS
 from ldstyle.benchmark.grid.methods import METHODS, plain_name
@@ -46,3 +47,10 @@ def global_twin(method: str) -> str | None:
     if group(method) != 1:
         return None
     return plain.removeprefix("ld-").removesuffix("-gc") + method.removeprefix(plain)
+
+
+def leading_pair(methods: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first label-decoupled method that mixes with a partner and its global twin, if both are there."""
+    there = list(methods)
+    pairs = [(method, twin) for method in there if (twin := global_twin(method)) in there and twin is not None]
+    return next((pair for pair in pairs if plain_name(pair[1]) in ("mixstyle", "efdmix")), None)

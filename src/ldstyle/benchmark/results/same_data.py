@@ -54,7 +54,9 @@ def check_data(cell: Cell, data: DataConfig, known: KnownData) -> None:
         ValueError: A domain has changed.
     """
     from ldstyle.data.domains.digest import content_digest
+    from ldstyle.data.loading.bands import find_format
     from ldstyle.data.loading.cache import open_cache
+    from ldstyle.data.loading.splits import split_domain
     from ldstyle.runs.sources import read_tables
 
     if not known.keys() & {*data.sources, cell.split.target}:
@@ -62,8 +64,11 @@ def check_data(cell: Cell, data: DataConfig, known: KnownData) -> None:
     tables = read_tables(data, data.sources)
     if cell.split.target not in data.sources:
         tables += read_tables(data, [cell.split.target], vocabulary=tables[0].vocabulary)
+    rows = [split_domain(table, seed=cell.seed).train for table in tables]
+    sources = len(data.sources)
+    found = find_format(data.bands, data.range, tables[:sources], rows[:sources])
     for table in tables:
-        cache = open_cache(table, size=data.size, cache_dir=Path(data.cache_dir).expanduser())
+        cache = open_cache(table, size=data.size, cache_dir=Path(data.cache_dir).expanduser(), image_format=found)
         others = known.get(table.domain, {})
         if others and content_digest(table, cache.files) not in others:
             raise ValueError(

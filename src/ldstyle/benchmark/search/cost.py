@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from ldstyle.benchmark.search.objective import fold_config
 from ldstyle.benchmark.search.storage import open_storage
-from ldstyle.benchmark.search.study import SearchConfig, method_phase, shared_phase, spent, study_name
+from ldstyle.benchmark.search.study import SearchConfig, phases, spent, study_name
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.sources import read_tables
@@ -54,24 +54,23 @@ class Cost:
 def estimate_cost(config: SearchConfig) -> Cost:
     """Estimate the remaining cost of a search: from the trials it has finished, or from a step timed here."""
     storage = open_storage(config.out, config.storage)
-    shared = shared_phase(config)
-    phases = [phase for phase in (shared, method_phase(config, {})) if phase is not None]
+    studies = phases(config)
     known = {summary.study_name for summary in optuna.get_all_study_summaries(storage)}
     left: dict[str, int] = {}
     durations: list[float] = []
-    for phase in phases:
+    for phase in studies:
         left[phase.name] = phase.budget
         name = study_name(config, phase.name)
         if name in known:
             study = optuna.load_study(study_name=name, storage=storage)
             left[phase.name] = max(0, phase.budget - spent(study))
             durations += _durations(study)
-    steps = {fold: _steps(config, fold_config(phases[0].settings, fold, Path())) for fold in config.folds}
+    steps = {fold: _steps(config, fold_config(studies[0].settings, fold, Path())) for fold in config.folds}
     total = sum(steps.values()) * sum(left.values())
     if durations:
         seconds, basis = float(np.mean(durations)) * sum(left.values()), f"as the {len(durations)} trials before"
     elif total:
-        seconds = total * time_step(fold_config(phases[-1].settings, config.folds[0], Path()))
+        seconds = total * time_step(fold_config(studies[-1].settings, config.folds[0], Path()))
         basis = "from one timed step, without what early stopping and pruning save"
     else:
         seconds, basis = 0.0, "since all is done"
@@ -86,8 +85,11 @@ def time_step(config: RunConfig) -> float:
     from ldstyle.runs.backbone import create_network
 
     device = Fabric(accelerator=config.accelerator, devices=1).device
-    network = create_network(config.backbone.name, num_labels=6, output_stride=config.backbone.output_stride).to(device)
-    images = torch.zeros(config.optimizer.batch_size, 3, config.data.size, config.data.size, device=device)
+    bands = len(config.data.bands) or 3  # the first layer hardly counts
+    network = create_network(
+        config.backbone.name, num_labels=6, output_stride=config.backbone.output_stride, bands=bands
+    ).to(device)
+    images = torch.zeros(config.optimizer.batch_size, bands, config.data.size, config.data.size, device=device)
     times = []
     for _ in range(2):
         began = time.perf_counter()

@@ -153,7 +153,8 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     model = load_model(Path(config.out))
     (table,) = read_tables(config.data, [domain], vocabulary=model.vocabulary)
     rows = split_domain(table, seed=config.seed).validation
-    pool = Pool([table], [rows], size=model.size, cache_dir=Path(config.data.cache_dir).expanduser())
+    cache_dir = Path(config.data.cache_dir).expanduser()
+    pool = Pool([table], [rows], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
     look = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
     backbone = model.backbone.to(fabric.device)

@@ -52,8 +52,9 @@ class SearchConfig:
         preset: How large a run is.
         out: Folder of the search; searches of other methods on the same sources share it, and the optimizer's study.
         storage: URL of a database for workers without a shared folder; ``None`` keeps a journal file in ``out``.
-        shared_trials: Trials for the optimizer's parameters.
+        shared_trials: Trials for the optimizer's parameters; 0 keeps the preset's.
         trials: Trials for the method's own.
+        parameters: Settings of the method to search, a part of its space; empty for all.
         seed: Seed of the runs and of the sampler.
         edits: Settings that lie above the preset's and the method's.
         keep_runs: Whether the runs of the folds are kept once they are scored.
@@ -68,6 +69,7 @@ class SearchConfig:
     storage: str | None = None
     shared_trials: int = 40
     trials: int = 20
+    parameters: tuple[str, ...] = ()
     seed: int = 0
     edits: Settings = field(default_factory=dict)
     keep_runs: bool = False
@@ -76,9 +78,17 @@ class SearchConfig:
     def __post_init__(self) -> None:
         if self.method.oracle:
             raise ValueError("A search runs on sources only; the oracle has a target's. Search for 'erm' instead.")
-        if self.shared_trials < 1 or self.trials < 1:
-            raise ValueError(f"A search needs at least one trial; got {self.shared_trials} and {self.trials}.")
+        if self.shared_trials < 0 or self.trials < 1:
+            raise ValueError(
+                "A search needs at least one trial of the method, and none or more of the optimizer; "
+                f"got {self.trials} and {self.shared_trials}."
+            )
         leave_one_source_out(self.sources)
+        if self.shared_trials == 0 and method_phase(self, {}) is None:
+            raise ValueError(
+                f"Without trials for the optimizer there is nothing to search: '{self.method.name}' has no parameters "
+                "of its own. Set --shared-trials to 1 or more."
+            )
 
     @property
     def folds(self) -> tuple[SourceFold, ...]:
@@ -113,7 +123,21 @@ def method_phase(config: SearchConfig, optimizer: Settings) -> Phase | None:
     settings = _settings(config, config.method, optimizer)
     run = config_from(merge(settings, {"data": {"sources": list(config.sources)}, "out": "."}))
     space = method_space(run.style, algorithm=run.algorithm, loss=run.loss, epochs=run.optimizer.epochs)
+    known = [parameter.setting for parameter in space]
+    if unknown := [name for name in config.parameters if name not in known]:
+        raise ValueError(
+            f"'{config.method.name}' has no parameter {unknown[0]!r} to search. Choose from: "
+            f"{', '.join(known) or 'none'}."
+        )
+    space = tuple(p for p in space if not config.parameters or p.setting in config.parameters)
     return Phase(config.method.name, space, settings, config.trials) if space else None
+
+
+def phases(config: SearchConfig) -> list[Phase]:
+    """Return the studies of a search, as far as they are known before it."""
+    shared = [shared_phase(config)] if config.shared_trials else []
+    own = method_phase(config, {})
+    return shared + ([own] if own is not None else [])
 
 
 def take_part(
@@ -136,10 +160,12 @@ def take_part(
     say = say or print_line
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = open_storage(config.out, config.storage, heartbeat_seconds=config.heartbeat_seconds)
-    shared = shared_phase(config)
-    study = work_off(config, shared, storage, score=score, say=say)
-    chosen = best_settings(study, shared)
-    _write_selected(config.out / f"{SHARED}.yaml", config, study, merge(load_method("erm").settings, chosen))
+    chosen: Settings = {}
+    if config.shared_trials:
+        shared = shared_phase(config)
+        study = work_off(config, shared, storage, score=score, say=say)
+        chosen = best_settings(study, shared)
+        _write_selected(config.out / f"{SHARED}.yaml", config, study, merge(load_method("erm").settings, chosen))
     own = method_phase(config, chosen)
     if own is not None:
         study = work_off(config, own, storage, score=score, say=say)

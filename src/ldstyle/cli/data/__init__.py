@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from ldstyle.cli.data import importing, tiling
-from ldstyle.cli.options import LABELS, add_shared, make_table, positive, subcommands
+from ldstyle.cli.options import IMAGES, LABELS, add_shared, make_table, positive, subcommands
 from ldstyle.cli.outputs import guarded
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.files import replace_text
@@ -45,13 +45,13 @@ map (--mapping, YAML) brings the label names of each domain to one vocabulary. -
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the commands and their options."""
     add, reading = subcommands(parser), ("--data", "--domains", *LABELS)
-    add_shared(add(check), *reading, "--skip-bad")
+    add_shared(add(check), *reading, "--skip-bad", *IMAGES)
     command = add(stats)
     add_shared(command, *reading, "--force")
     text = "CSV file to write, '-' for standard output (default: print a table)"
     add_shared(command, "--out", metavar="FILE", help=text)
     command = add(prepare)
-    add_shared(command, *reading, "--cache")
+    add_shared(command, *reading, "--cache", *IMAGES)
     add_shared(command, "--size", default=224)
     command = add(synth)
     add_shared(command, "--out", required=True, metavar="DIR", help="folder to write to")
@@ -61,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_shared(command, "--seed")
     add_shared(command, "--workers", default=2)
     command = add(show)
-    add_shared(command, *reading, "--force", "--seed")
+    add_shared(command, *reading, "--force", "--seed", *IMAGES)
     text = "PNG file to write (default: %(default)s)"
     add_shared(command, "--out", default=Path("class_samples.png"), metavar="FILE", help=text)
     text = "images per label and domain (default: %(default)s)"
@@ -91,7 +91,16 @@ def check(arguments: argparse.Namespace) -> int:
     label_map = shared_label_map(sources, mapping=arguments.mapping)
     with _bars() as progress:
         found = [
-            inspect_domain(name, source, label_map=label_map, sea=arguments.sea, columns=columns, progress=progress)
+            inspect_domain(
+                name,
+                source,
+                label_map=label_map,
+                sea=arguments.sea,
+                columns=columns,
+                bands=tuple(arguments.bands),
+                value_range=tuple(arguments.range),
+                progress=progress,
+            )
             for name, source in sources.items()
         ]
     header = ("domain", "rows", "readable", "most frequent size", "other sizes", "problems")
@@ -141,13 +150,24 @@ def stats(arguments: argparse.Namespace) -> int:
 
 def prepare(arguments: argparse.Namespace) -> int:
     """Decode and resize every image once into the cache that training reads."""
+    from ldstyle.data.loading.bands import find_format
     from ldstyle.data.loading.cache import open_cache
+    from ldstyle.data.loading.image_format import parse_range
 
+    bands, value_range = tuple(arguments.bands), tuple(arguments.range)
+    if value_range and parse_range(value_range)[1]:
+        raise ValueError(
+            f"--range must be numbers to prepare images; got {' '.join(value_range)}. Percentiles depend on the split "
+            "of a run, which prepares its images itself."
+        )
     tables = _read(arguments)
     rows = []
     with _bars() as progress:
+        found = find_format(bands, value_range, tables, [range(len(table)) for table in tables], progress=progress)
         for table in tables:
-            cache = open_cache(table, size=arguments.size, cache_dir=arguments.cache, progress=progress)
+            cache = open_cache(
+                table, size=arguments.size, cache_dir=arguments.cache, progress=progress, image_format=found
+            )
             rows.append([table.domain, str(len(table)), f"{cache.images.nbytes / 1e6:.1f} MB", cache.digest[:12]])
     Console(markup=False).print(
         make_table(("domain", "images", "size", "digest"), rows, title=f"caches in {arguments.cache}")
@@ -187,6 +207,7 @@ def import_(arguments: argparse.Namespace) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """Draw how each label looks in each domain."""
     from ldstyle.data.domains.samples import class_samples, save_figure
+    from ldstyle.data.loading.image_format import settings_shown
 
     tables = _read(arguments, require_images=bool(arguments.domains))
     found = [table.select([i for i in range(len(table)) if table.path(i).is_file()]) for table in tables]
@@ -197,7 +218,8 @@ def show(arguments: argparse.Namespace) -> int:
         )
     if not shown:
         raise FileNotFoundError(f"No images found in '{_root(arguments)}'. See `ldstyle data --help`.")
-    figure = class_samples(shown, per_cell=arguments.per_cell, size=arguments.size, seed=arguments.seed)
+    bands = settings_shown(tuple(arguments.bands), tuple(arguments.range))
+    figure = class_samples(shown, per_cell=arguments.per_cell, size=arguments.size, seed=arguments.seed, shown=bands)
     with guarded(arguments.out, force=arguments.force):
         save_figure(figure, arguments.out)
     Console(markup=False).print(f"class samples: {arguments.out}", highlight=False, soft_wrap=True)
