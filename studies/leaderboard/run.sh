@@ -40,16 +40,20 @@ global="style.operator.alpha style.gate_prob"
 decoupled="style.operator.alpha style.gate_prob style.operator.top_ratio"
 
 # 1. UCM + AID -> dubai, the rows of the claims.
-cells "$satellite" dubai 8 erm swad
+cells "$satellite" dubai 8 erm
 # shellcheck disable=SC2086
 {
 	search "ucm aid" efdmix $global
 	search "ucm aid" ld-efdmix $decoupled
+}
+cells "$satellite" dubai 8 efdmix ld-efdmix
+# shellcheck disable=SC2086
+{
 	search "ucm aid" mixstyle $global
 	search "ucm aid" ld-mixstyle $global
 }
-cells "$satellite" dubai 8 efdmix ld-efdmix mixstyle ld-mixstyle
-cells "$satellite" dubai 8 ld-efdmix+swad ld-mixstyle+swad
+cells "$satellite" dubai 8 mixstyle ld-mixstyle
+cells "$satellite" dubai 8 swad ld-efdmix+swad ld-mixstyle+swad
 
 # 2. Perfect localization: synthetic scenes with their masks.
 scenes 4 erm efdmix ld-efdmix ld-efdmix-masks

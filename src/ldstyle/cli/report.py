@@ -16,6 +16,7 @@ examples:
   ldstyle report results --out report
   ldstyle report results --out report --data data
   ldstyle report results --out report --only differences label-ap
+  ldstyle report results --update README.md
 """
 
 
@@ -26,6 +27,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--out", default=Path("report"), metavar="DIR", help=text)
     text = "make only these items, without the page (default: all)"
     parser.add_argument("--only", nargs="+", default=[], metavar="SLUG", help=text)
+    text = (
+        "Markdown pages whose parts between `<!-- ldstyle: SLUG -->` and `<!-- end -->` are made anew (default: none)"
+    )
+    parser.add_argument("--update", nargs="+", default=[], type=Path, metavar="PAGE", help=text)
     add_shared(parser, "--data", help="data folder (default: none, so no figures of images)")
     add_shared(parser, "--mapping", "--trust-record", "--force")
 
@@ -35,24 +40,34 @@ def run(arguments: argparse.Namespace) -> int:
 
     Tables are Markdown, LaTeX and CSV, figures PNG and SVG with their data; the page needs no network and no server.
     Cells that are not done are named, never averaged over. Figures of images need the data and the models of the
-    runs; without them the rest is made. Nothing outside the results folders is read without --data or
-    --trust-record. A damaged file is named and left out, and the exit code is 1.
+    runs; without them the rest is made. With --update the marked parts of pages are made anew instead of a report.
+    Nothing outside the results folders is read without --data or --trust-record. A damaged file is named and left
+    out, and the exit code is 1.
     """
     from ldstyle.benchmark.results.data_access import DataAccess
     from ldstyle.report.build import build_report
+    from ldstyle.report.pages import update_pages
     from ldstyle.report.tables.formats import to_markdown
 
     console = Console(stderr=True, markup=False, emoji=False)
     out, force = arguments.out, arguments.force
-    with console.status("reading results") as status, guarded(out, inputs=arguments.results, force=force):
+    access = DataAccess(arguments.data, arguments.mapping, arguments.trust_record)
+    if arguments.update and arguments.only:
+        raise ValueError("--update and --only exclude each other: the marks of a page name its items.")
+    with console.status("reading results") as status:
 
         def progress(text: str) -> None:
             status.update(text)
             if not console.is_terminal:
                 sys.stderr.write(f"{text}\n")
 
-        access = DataAccess(arguments.data, arguments.mapping, arguments.trust_record)
-        report = build_report(arguments.results, out, only=arguments.only, access=access, progress=progress)
+        if arguments.update:
+            files, damaged = update_pages(arguments.results, arguments.update, access=access, progress=progress)
+            sys.stderr.writelines(f"left out: {line}\n" for line in damaged)
+            sys.stdout.writelines(f"{path}\n" for path in files)
+            return 1 if damaged else 0
+        with guarded(out, inputs=arguments.results, force=force):
+            report = build_report(arguments.results, out, only=arguments.only, access=access, progress=progress)
     for item in report.absent:
         sys.stderr.write(f"not made: {item.slug}: {item.reason}\n")
     for line in report.damaged:

@@ -36,10 +36,11 @@ _LONGEST = 80
 """Characters of the longest name of a file, without its ending."""
 
 _LAYOUT: Mapping[str, Sequence[str]] = {
-    "Results": ("summary-all", "differences", "split-*-all", "label-ap", "summary-test", "split-*"),
+    "Results": ("leaderboard", "summary-all", "differences", "split-*-all", "label-ap", "summary-test", "split-*"),
     "Certainty": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap", "calibration"),
     "Attention": (
         "attention-parts",
+        "strength",
         "localization",
         "learned-attention",
         "development",
@@ -127,22 +128,15 @@ def build_report(
     """
     grids = find_grids(folders, access=access)
     several = len(grids) > 1
-    made: list[tuple[Results, Item]] = []
-    files: list[Path] = []
-    drawn: dict[str, Drawn] = {}
-    known: list[str] = []
-    for grid in grids:
-        for slug, item in _items(grid, prefix=_prefix(grid, several), only=only, progress=progress):
-            known.append(slug)
-            if item is not None:
-                made.append((grid, item))
-                files += _write(item, out, drawn)
+    made, known = _collect(grids, only=only, progress=progress)
     for slug in only:
         if slug not in known:
-            raise ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
+            raise unknown_item(slug, known)
+    drawn: dict[str, Drawn] = {}
+    files = [path for _, item in made for path in _write(item, out, drawn)]
     absent = tuple(item for _, item in made if isinstance(item, Absent) and (only or not item.optional))
     if only:
-        return Report(None, tuple(files), absent, damaged=_damaged(grids, absent))
+        return Report(None, tuple(files), absent, damaged=list_damaged(grids, absent))
     made = [(grid, item) for grid, item in made if not isinstance(item, Absent) or item in absent]
     progress("images")
     browser = join_browsers(build_browser(grid, group=grid.name if several else "") for grid in grids)
@@ -154,7 +148,7 @@ def build_report(
         grids=grids,
         browser=browser,
         command=lambda slug: _command(folders, out, slug, access),
-        damaged=_damaged(grids, absent),
+        damaged=list_damaged(grids, absent),
         pictures=drawn,
         leads=leads,
     )
@@ -162,10 +156,52 @@ def build_report(
     replace_text(out / PAGE, page)
     absent += (browser,) if isinstance(browser, Absent) else ()
     summaries = tuple(item for _, item in made if isinstance(item, Table) and item.slug.endswith("summary-all"))
-    return Report(out / PAGE, (*files, out / PAGE), absent, summaries, _damaged(grids, absent))
+    return Report(out / PAGE, (*files, out / PAGE), absent, summaries, list_damaged(grids, absent))
 
 
-def _damaged(grids: Sequence[Results], absent: Sequence[Absent]) -> tuple[str, ...]:
+def collect_items(
+    folders: Sequence[Path],
+    *,
+    only: Sequence[str] = (),
+    access: DataAccess = NO_ACCESS,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[list[tuple[Results, Item]], list[str]]:
+    """Make items of results folders without writing them.
+
+    Args:
+        folders: Results folders of ``ldstyle bench``.
+        only: Slugs of the items to make; by default all of them.
+        access: Data that may be read outside the folders.
+        progress: Called with the name of each item before it is made.
+
+    Returns:
+        The items, each with its grid, and the slugs of all items that there are.
+
+    Raises:
+        FileNotFoundError: A folder contains no results.
+    """
+    return _collect(find_grids(folders, access=access), only=only, progress=progress)
+
+
+def unknown_item(slug: str, known: Sequence[str]) -> ValueError:
+    """Return the error about an item that does not exist."""
+    return ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
+
+
+def _collect(
+    grids: Sequence[Results], *, only: Sequence[str], progress: Callable[[str], None]
+) -> tuple[list[tuple[Results, Item]], list[str]]:
+    made: list[tuple[Results, Item]] = []
+    known: list[str] = []
+    for grid in grids:
+        for slug, item in _items(grid, prefix=_prefix(grid, len(grids) > 1), only=only, progress=progress):
+            known.append(slug)
+            if item is not None:
+                made.append((grid, item))
+    return made, known
+
+
+def list_damaged(grids: Sequence[Results], absent: Sequence[Absent]) -> tuple[str, ...]:
     """Return the files and items that could not be read, each once."""
     files = [str(error) for grid in grids for error in grid.damaged]
     return tuple(dict.fromkeys([*files, *(f"{item.slug}: {item.reason}" for item in absent if item.damaged)]))

@@ -4,6 +4,7 @@ Everything takes :class:`~ldstyle.benchmark.results.view.Results`. A table that 
 :class:`~ldstyle.report.model.Absent` with its reason; cells that are not done raise nothing.
 
 =====================  ==============================================================  ============================
+``leaderboard``        mAP by target, gain over ERM and over the twin, and cost        :mod:`.leaderboard`
 ``summary-PART``       mAP on all splits, and the gain over ERM                        :mod:`.scores`
 ``split-SPLIT-PART``   average precision by label, mAP, CF1, OF1 on a split            :mod:`.scores`
 ``split-SPLIT-labels`` labels next to the paper's                                      :mod:`.scores`
@@ -12,6 +13,7 @@ Everything takes :class:`~ldstyle.benchmark.results.view.Results`. A table that 
 ``oracle-gap``         distance to the oracle                                          :mod:`.differences`
 ``calibration``        calibration error of probabilities, before and after scaling    :mod:`.calibration`
 ``attention-parts``    agreement of attention with masks on training to unseen images  :mod:`.attention`
+``strength``           relative feature change and sharpness of the maps               :mod:`.strength`
 ``localization``       agreement of class activation maps with masks                   :mod:`.attention`
 ``learned-attention``  agreement of learned attention with masks                       :mod:`.attention`
 ``development``        all of these by epoch                                           :mod:`.attention`
@@ -46,8 +48,10 @@ from ldstyle.report.tables.complexity import complexity_table
 from ldstyle.report.tables.cost import cost_table
 from ldstyle.report.tables.differences import baseline_table, oracle_table, twin_table
 from ldstyle.report.tables.entries import PARTS
+from ldstyle.report.tables.leaderboard import leaderboard_table
 from ldstyle.report.tables.scores import label_paper_table, split_table, summary_table
 from ldstyle.report.tables.setup import dataset_table, search_space_table, selected_tables
+from ldstyle.report.tables.strength import strength_table
 
 __all__ = ["SLOW_TABLES", "attempt", "make_tables"]
 
@@ -63,6 +67,7 @@ def make_tables(results: Results) -> list[Item]:
         found: list[Item] = [Absent("summary-all", "All splits", reason)]
     else:
         makers: dict[str, Callable[[Results], Item | None]] = {}
+        makers["leaderboard"] = leaderboard_table
         makers |= {f"summary-{part}": partial(summary_table, part=part) for part in PARTS}
         for split in main.splits:
             makers |= {f"split-{split}-{part}": partial(split_table, split=split, part=part) for part in PARTS}
@@ -72,7 +77,7 @@ def make_tables(results: Results) -> list[Item]:
             makers[f"twins-{part}"] = partial(twin_table, part=part)
         makers |= {"oracle-gap": oracle_table, "attention-parts": attention_parts_table}
         makers |= {"localization": localization_table, "learned-attention": attention_table}
-        makers["calibration"] = calibration_table
+        makers |= {"calibration": calibration_table, "strength": strength_table}
         makers |= {"development": development_table, "cost": cost_table}
         found = [item for slug, make in makers.items() for item in attempt(slug, partial(make, main))]
     found += attempt("ablation", lambda: ablation_tables(results))

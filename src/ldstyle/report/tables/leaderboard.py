@@ -1,0 +1,86 @@
+"""The leaderboard: mAP by target, what a method gains over ERM and over its global twin, and what it costs."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from ldstyle.benchmark.results.comparison import Difference
+from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin
+from ldstyle.benchmark.results.view import Results
+from ldstyle.report.model import Absent, Change, Column, Number, Row, Table, Value, Word
+from ldstyle.report.tables.cost import HOW, relative_times
+from ldstyle.report.tables.entries import (
+    BOLD,
+    change_of,
+    competing,
+    heading,
+    mean_of,
+    nothing_done,
+    part_text,
+    row_header,
+)
+
+SLUG, TITLE = "leaderboard", "Leaderboard"
+PART = "all"
+"""Part of the target that methods are ranked on: all of its images."""
+
+
+def leaderboard_table(results: Results) -> Table | Absent:
+    """Return the methods in order of their gain over ERM on the whole target."""
+    here = results.without(ORACLE)
+    if not here.done:
+        return nothing_done(here, SLUG, TITLE)
+    if BASELINE not in here.methods:
+        command = results.command("run", ["erm"])
+        return Absent(SLUG, TITLE, f"There is no ERM to compare with. Add it with `{command}`.", optional=True)
+    gains = {method: _paired(here, method, BASELINE) for method in here.methods if method != BASELINE}
+    ranks = {method: gain.mean for method, gain in gains.items() if gain is not None and gain.mean is not None}
+    ranks[BASELINE] = 0.0
+    ranked = sorted(here.methods, key=lambda method: -ranks.get(method, float("-inf")))
+    by_split = {split: here.on(split).entries(part=PART) for split in here.splits}
+    best = {split: competing(entries) for split, entries in by_split.items()}
+    rows = []
+    for method in ranked:
+        values: list[Value] = [Word(here.titles[method])]
+        for split, entries in by_split.items():
+            entry = entries.get(method)
+            values.append(Value() if entry is None else mean_of(entry, best=method in best[split]))
+        values.append(_change(gains.get(method)))
+        twin = global_twin(method)
+        values.append(_change(_paired(here, method, twin)) if twin in here.methods else Value())
+        ratios = relative_times(_common(here, method, BASELINE), method)
+        values.append(Number(number=fmean(ratios.values()), digits=2, unit=" ×") if ratios else Value())
+        rows.append(Row(tuple(values), method=method))
+    caption = (
+        f"mAP on {part_text(here, PART)} in percent, mean ± standard deviation over seeds, in order of the mean "
+        "difference to ERM. Differences are in percentage points, paired by seed, over the targets and seeds that "
+        "both methods have, with a 95 % percentile bootstrap interval (below 3 seeds, their values). Twin: the same "
+        f"operator on whole images. Cost: training time relative to ERM, {HOW}. {BOLD}."
+    )
+    columns = [Column(row_header(here)), *(heading(here, split) for split in here.splits)]
+    columns += [Column("minus ERM"), Column("minus twin"), Column("cost")]
+    return Table(SLUG, TITLE, caption, tuple(columns), tuple(rows))
+
+
+def _common(results: Results, method: str, baseline: str) -> Results:
+    """Return the cells of two methods on the splits and seeds that were asked for of both."""
+
+    def asked(name: str) -> tuple[set[str], set[int]]:
+        cells = results.of(name)
+        return {cell.split for cell in cells}, {cell.seed for cell in cells}
+
+    (splits, seeds), (other_splits, other_seeds) = asked(method), asked(baseline)
+    splits, seeds = splits & other_splits, seeds & other_seeds
+    return results.select(
+        lambda cell: cell.method in (method, baseline) and cell.split in splits and cell.seed in seeds
+    )
+
+
+def _paired(results: Results, method: str, baseline: str) -> Difference | None:
+    """Compare two methods where both were asked for; ``None`` if nowhere."""
+    common = _common(results, method, baseline)
+    return common.difference(method, baseline, part=PART) if common.cells else None
+
+
+def _change(difference: Difference | None) -> Value:
+    return Change() if difference is None else change_of(difference, interval=True)
