@@ -56,7 +56,7 @@ cells "$satellite" dubai 8 mixstyle ld-mixstyle
 cells "$satellite" dubai 8 swad ld-efdmix+swad ld-mixstyle+swad
 
 # 2. Perfect localization: synthetic scenes with their masks.
-scenes 4 erm efdmix ld-efdmix ld-efdmix-masks
+scenes 4 erm efdmix ld-efdmix ld-efdmix-masks studies/leaderboard/ld-efdmix-uniform.yaml
 
 # 3. The other rows on dubai.
 # shellcheck disable=SC2086
@@ -75,7 +75,17 @@ search "ucm aid" sagm algorithm.radius algorithm.alpha
 search "ucm aid" erm++ algorithm.head_ratio algorithm.average_ratio
 cells "$satellite" dubai 4 csu ld-csu ld-efdmix-gc ld-efdmix-probe fact mixup coral miro groupdro sagm erm++
 
-# 4. The other targets.
+# 4. Equal strength: per-label mixing without localization, and whole images mixed less often; methods' own settings.
+$ldstyle bench run --data "$data" --domains $satellite --splits dubai --seeds 4 --preset study --results "$results/matched" \
+	--methods erm efdmix ld-efdmix studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml \
+	--workers "$workers" --cache "$cache"
+
+# 5. Table 3 of the paper as printed, with warm-up and refresh of the preset.
+$ldstyle bench run --data "$data" --domains $satellite --splits all --seeds 4 --preset study --results "$results/table3" \
+	--methods ld-efdmix-gc --selected paper --set style.warmup_epochs=1 style.attention.refresh_every=2 \
+	--workers "$workers" --cache "$cache"
+
+# 6. The other targets.
 for target in aid ucm; do
 	[ $target = aid ] && sources="ucm dubai" || sources="aid dubai"
 	# shellcheck disable=SC2086

@@ -90,11 +90,12 @@ def test_a_wrong_mark_is_named_and_no_page_is_changed(results, page, tmp_path, c
     assert (page.read_text(encoding="utf-8"), wrong.read_text(encoding="utf-8")) == (PAGE, text)
 
 
-def test_an_item_that_cannot_be_made_is_named_on_the_page(results, tmp_path):
+def test_an_item_that_cannot_be_made_is_named_on_the_page_and_its_reason_printed(results, tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_text("<!-- ldstyle: oracle-gap -->\n<!-- end -->\n", encoding="utf-8")
-    main(["report", str(results), "--update", str(page)])
-    assert "not available. There is no oracle" in page.read_text(encoding="utf-8")
+    assert main(["report", str(results), "--update", str(page)]) == 0
+    assert "*Gap to the oracle: not available.*" in page.read_text(encoding="utf-8")
+    assert "oracle-gap: There is no oracle" in capsys.readouterr().err
 
 
 def test_items_are_named_by_marks_or_by_the_command(results, page, capsys):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from ldstyle.cli.options import add_shared
 from ldstyle.cli.outputs import guarded
+
+if TYPE_CHECKING:
+    from ldstyle.report.model import Absent
 
 EPILOG = """
 examples:
@@ -62,16 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
                 sys.stderr.write(f"{text}\n")
 
         if arguments.update:
-            files, damaged = update_pages(arguments.results, arguments.update, access=access, progress=progress)
-            sys.stderr.writelines(f"left out: {line}\n" for line in damaged)
+            pages = arguments.update
+            files, absent, damaged = update_pages(arguments.results, pages, access=access, progress=progress)
+            _warn(absent, damaged)
             sys.stdout.writelines(f"{path}\n" for path in files)
             return 1 if damaged else 0
         with guarded(out, inputs=arguments.results, force=force):
             report = build_report(arguments.results, out, only=arguments.only, access=access, progress=progress)
-    for item in report.absent:
-        sys.stderr.write(f"not made: {item.slug}: {item.reason}\n")
-    for line in report.damaged:
-        sys.stderr.write(f"left out: {line}\n")
+    _warn(report.absent, report.damaged)
     if report.page is None:
         sys.stdout.writelines(f"{path}\n" for path in report.files)
     else:
@@ -79,3 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(f"\n{to_markdown(summary)}")
         sys.stdout.write(f"\n{len(report.files)} files. Open {report.page.resolve().as_uri()}\n")
     return 1 if report.damaged else 0
+
+
+def _warn(absent: Iterable[Absent], damaged: Iterable[str]) -> None:
+    sys.stderr.writelines(f"not made: {item.slug}: {item.reason}\n" for item in absent)
+    sys.stderr.writelines(f"left out: {line}\n" for line in damaged)

@@ -84,7 +84,7 @@ def update_pages(
     *,
     access: DataAccess = NO_ACCESS,
     progress: Callable[[str], None] = lambda _: None,
-) -> tuple[list[Path], tuple[str, ...]]:
+) -> tuple[list[Path], list[Absent], tuple[str, ...]]:
     """Make the marked parts of pages anew from results folders.
 
     Args:
@@ -94,7 +94,7 @@ def update_pages(
         progress: Called with the name of each item before it is made.
 
     Returns:
-        The files written (figures and pages), and the files and items that could not be read.
+        The files written (figures and pages), the items that could not be made, and what could not be read.
 
     Raises:
         ValueError: A page has no mark or a wrong one, or no item has the slug of a mark. No page is then changed.
@@ -123,7 +123,7 @@ def update_pages(
         replace_text(page, text)
     grids = list({id(grid): grid for grid, _ in made}.values())
     absent = [item for item in items.values() if isinstance(item, Absent)]
-    return [*dict.fromkeys(written), *changed], list_damaged(grids, absent)
+    return [*dict.fromkeys(written), *changed], absent, list_damaged(grids, absent)
 
 
 def _shown(item: Item, mark: Mark, page: Path, written: list[Path]) -> str:
@@ -137,7 +137,7 @@ def _shown(item: Item, mark: Mark, page: Path, written: list[Path]) -> str:
             picture = f"![{item.title}]({IMAGES}/{written[-1].name})"
             return f"{picture}\n\n{item.caption}" if mark.caption else picture
         case Absent():
-            return f"*{item.title}: not available. {item.reason}*"
+            return f"*{item.title}: not available.*"  # the reason may name paths of this machine
 
 
 def _save(picture: Picture, page: Path) -> Path:
