@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from ldstyle.functional import covariance_distance
-from ldstyle.nn.backbones.activation_maps import capture
 from ldstyle.nn.backbones.head import Head
+from ldstyle.nn.backbones.layout import visiting
 from ldstyle.runs.algorithms import CoralConfig
 from ldstyle.training.algorithms.base import Algorithm, Penalty
 from ldstyle.types import StyleContext
@@ -30,7 +30,9 @@ class Coral(Algorithm):
     @contextmanager
     def watch(self, backbone: nn.Module, images: Tensor) -> Iterator[Penalty]:
         """Compare the domains by the pooled last map, which a linear classifier reads."""
-        with capture(backbone, self._head, images) as captured:
+        captured: list[Tensor] = []  # attached: the penalty trains the backbone
+        size = (images.shape[2], images.shape[3])
+        with visiting(backbone, [self._head.point], size, lambda _point, feats: captured.append(feats)):
             yield lambda context: self._penalty(captured[0], context)
 
     def _penalty(self, feats: Tensor, context: StyleContext) -> Tensor:
