@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.maps import localize_learned, localize_predictions
 from ldstyle.evaluation.calibration import calibration_table, source_temperature
-from ldstyle.evaluation.predict import Predictions, predict, write_predictions
+from ldstyle.evaluation.predict import Predictions, predict_pool, write_predictions
 from ldstyle.evaluation.scores import probabilities, score_table
 from ldstyle.files import replace_text
 from ldstyle.runs.attention_file import ATTENTION, load_attention, set_attention
@@ -25,6 +24,7 @@ from ldstyle.runs.config import RunConfig
 from ldstyle.runs.epoch_files import load_epochs
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import LoadedModel, load_model
+from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.processes import open_device
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import read_tables
@@ -62,24 +62,22 @@ def evaluate(
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress, image_format=model.image_format)
     fabric = open_device(config)
-    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
-    backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
+    network = NormalizedNet(model.backbone, model.preprocessing, fused=True).to(fabric.device)
+    batch_size = config.optimizer.batch_size
 
     def predicted() -> Predictions:
         unknown = model.untrained_labels
-        return predict(backbone, pool, augmentation, fabric, batch_size=batch_size, untrained_labels=unknown)
+        return predict_pool(network, pool, fabric, batch_size=batch_size, untrained_labels=unknown)
 
     predictions = predicted()
     styled = None
     if (folder / ATTENTION).is_file():
-        styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
+        styled = load_attention(folder, network.backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
     looked = pool  # the training part of a source would flatter
     if domain in config.data.sources:
         held_out = np.sort(np.concatenate([split.validation, split.test]))
         looked = Pool([table], [held_out], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     parts = {"test": split.test, "all": None if domain in config.data.sources else np.arange(len(pool))}
-
-    where: dict[str, Any] = {"device": fabric.device, "batch_size": batch_size}
 
     def look(predictions: Predictions) -> dict[str, Any]:
         """Say how the network as it is scores on the domain, and whether its maps find the labels."""
@@ -87,8 +85,10 @@ def evaluate(
             "scores": {
                 part: None if rows is None else _scores(predictions, rows, model) for part, rows in parts.items()
             },
-            "localization": localize_predictions(backbone, [looked], augmentation, **where),
-            "attention": None if styled is None else localize_learned(styled, [looked], augmentation, **where),
+            "localization": localize_predictions(network, [looked], batch_size=batch_size),
+            "attention": None
+            if styled is None
+            else localize_learned(styled, [looked], network.normalise, batch_size=batch_size),
         }
 
     result = {
@@ -104,7 +104,7 @@ def evaluate(
     }
     result["epochs"] = []
     for epoch, weights, attention in load_epochs(folder):  # last, since they replace the weights of the model
-        backbone.load_state_dict(weights)
+        network.backbone.load_state_dict(weights)
         if styled is not None:
             set_attention(styled, attention)
         row = look(predicted())

@@ -32,10 +32,10 @@ from ldstyle.functional import (
     unit_mass,
 )
 from ldstyle.method_files import method_style
-from ldstyle.nn.backbones.activation_maps import capture, linear_maps, predicted, refresh_bank
+from ldstyle.nn.backbones.activation_maps import linear_maps, predicted, refresh_bank
 from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
 from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve_points
-from ldstyle.nn.backbones.layout import logits_of, visiting
+from ldstyle.nn.backbones.layout import capture, logits_of, visiting
 from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
 from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style
@@ -360,7 +360,8 @@ class StyledNet(nn.Module):
             size = (images.shape[2], images.shape[3])
             stack.enter_context(visiting(self.backbone, self.points, size, restyle))
             looks = self._grounded or (self._online and all(draw is None for draw in draws))
-            captured = stack.enter_context(capture(self.backbone, self.head, images)) if looks and self.head else []
+            last = [self.head.point] if looks and self.head else []
+            captured = stack.enter_context(capture(self.backbone, last, images))
             logits = logits_of(self.backbone(images))
         if logits.shape != batch.present.shape:
             raise ValueError(
@@ -370,10 +371,10 @@ class StyledNet(nn.Module):
         output = _collect(logits, self.points, passed, draws)
         if isinstance(self.style, LabelDecoupledConfig):
             output.diagnostics["labels_mixed"] = _mixed_fraction(batch.present, passed.values())
-        if captured and self._grounded:
-            return replace(output, grounding=self._ground(captured[0], logits, batch, passed.values()))
-        if captured:
-            self._remember(captured[0], batch)
+        for feats in captured.values():
+            if self._grounded:
+                return replace(output, grounding=self._ground(feats.detach(), logits, batch, passed.values()))
+            self._remember(feats.detach(), batch)
         return output
 
     def _ground(self, feats: Tensor, logits: Tensor, batch: PairedContext, passed: Iterable[Styled]) -> Tensor:

@@ -144,10 +144,10 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     """Return the mAP of a finished run on the validation part of a domain it was not trained on."""
     from lightning.fabric import Fabric
 
-    from ldstyle.data.loading.augmentation import Augmentation
     from ldstyle.data.loading.pool import Pool
-    from ldstyle.evaluation.predict import predict
+    from ldstyle.evaluation.predict import predict_pool
     from ldstyle.runs.model_file import load_model
+    from ldstyle.runs.normalized_net import NormalizedNet
     from ldstyle.runs.sources import read_tables
 
     model = load_model(Path(config.out))
@@ -156,9 +156,8 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], [rows], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
-    look = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
-    backbone = model.backbone.to(fabric.device)
-    return float(predict(backbone, pool, look, fabric, batch_size=config.optimizer.batch_size).summary()["map"])
+    network = NormalizedNet(model.backbone, model.preprocessing, fused=True).to(fabric.device)
+    return float(predict_pool(network, pool, fabric, batch_size=config.optimizer.batch_size).summary()["map"])
 
 
 def _digest(settings: Settings) -> str:

@@ -14,7 +14,6 @@ import torch
 
 from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.bands import find_format
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Pool
@@ -40,6 +39,7 @@ from ldstyle.runs.backbone import Preprocessing
 from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import load_model
+from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import measure_channels
 
@@ -167,14 +167,13 @@ def judge_run(
         None if model.image_format is None else model.preprocessing,
     )
     parts = setting.parts(known.values(), most)
-    backbone = model.backbone.to(device).eval()
-    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
+    network = NormalizedNet(model.backbone, model.preprocessing, fused=True).to(device).eval()
     sources: list[AttentionSource] = [UniformSource()]
     if (folder / ATTENTION).is_file():
-        net = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(device)
-        sources.append(LearnedSource(net, augmentation, device))
+        net = load_attention(folder, network.backbone, config, num_labels=len(model.vocabulary)).to(device)
+        sources.append(LearnedSource(net, network.normalise))
     chosen = tuple(dict.fromkeys(thresholds))
-    sources.append(ActivationSource(backbone, augmentation, device, side, chosen, average_flips, tuple(scales)))
+    sources.append(ActivationSource(network, side, chosen, average_flips, tuple(scales)))
     if probe_size is not None:
         tables = [known.get(name) or read_domain(config, model, name, place) for name in config.data.sources]
         sources.append(setting.probe(tables, config.backbone, probe_size, thresholds))
