@@ -13,7 +13,7 @@ from tests.benchmark.grids import cell, cells, record
 
 from ldstyle.benchmark.grid.imagery import Place
 from ldstyle.benchmark.results import verify
-from ldstyle.benchmark.results.records import append_record, read_results
+from ldstyle.benchmark.results.records import append_record, cell_result, read_results
 from ldstyle.benchmark.results.verify import (
     changed_versions,
     check_predictions,
@@ -60,16 +60,16 @@ def expected(known):
 
 def test_tables_are_rebuilt_from_predictions_alone(finished):
     results, content = finished
-    rebuilt = rebuild_scores(results, content)
+    rebuilt = rebuild_scores(results, cell_result(content))
     largest = max((one.size for one in compare(content, {"scores": rebuilt}, names=("scores",))), default=0)
     assert largest < 1e-6
     assert rebuilt["test"]["n"] == len(TEST)
-    assert rebuild_scores(results, {**content, "oracle": True})["all"] is None
+    assert rebuild_scores(results, cell_result({**content, "oracle": True}))["all"] is None
 
 
 def test_a_record_that_its_predictions_do_not_give_is_found(finished):
     results, content = finished
-    exact = rebuild_scores(results, content)
+    exact = rebuild_scores(results, cell_result(content))
     (results / "records.jsonl").unlink()
     append_record(results, {**content, "scores": exact})
     assert check_predictions(results) == {}
@@ -86,7 +86,7 @@ def test_a_record_that_its_predictions_do_not_give_is_found(finished):
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 64, b"[" * 200_000, None], ids=str)
 def test_damaged_predictions_are_named_and_the_other_cells_are_checked(finished, name, content):
     results, record_ = finished
-    exact = {**record_, "scores": rebuild_scores(results, record_)}
+    exact = {**record_, "scores": rebuild_scores(results, cell_result(record_))}
     other = cell(seed=1)
     (results / other.slug).mkdir()
     for path in (results / cell().slug).iterdir():

@@ -16,12 +16,14 @@ from filelock import FileLock
 from ldstyle.benchmark.execution.cell_run import STORE, Job, Outcome, cell_config
 from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import (
     FAILURE,
     RECORDS,
     RESULT,
     append_record,
+    cell_result,
     claim,
     collect_strays,
     is_claimed,
@@ -150,7 +152,7 @@ def check_grid_data(cells: Sequence[Cell], results: Path, place: Place) -> None:
     for cell in [cell for cell in cells if done and cell.slug not in done]:
         data = cell_config(cell, place, results / cell.slug).data
         if (key := (cell.preset, cell.split.target, data)) not in checked:
-            check_data(cell, data, known_data(done, preset=cell.preset))
+            check_data(cell, data, known_data(map(cell_result, done.values()), preset=cell.preset))
             checked.add(key)
 
 
@@ -207,7 +209,7 @@ class _Run:
                 held.release()
             else:
                 self._flying[cell.slug] = cell, held
-                known = known_data(read_records(self._results), preset=cell.preset)
+                known = known_data(map(cell_result, read_records(self._results).values()), preset=cell.preset)
                 self._executor.submit(Job(cell, self._place, str(self._results), self._store, self._scratch(), known))
                 self._report(Event("started", cell))
 
@@ -227,7 +229,7 @@ class _Run:
                 append_record(self._results, outcome.record)
                 (self._results / cell.slug / FAILURE).unlink(missing_ok=True)
                 self._summary.done.append(cell.slug)
-                self._report(Event("done", cell, _score(outcome)))
+                self._report(Event("done", cell, _score(cell_result(outcome.record))))
             case "stopped":
                 self._summary.left.append(cell.slug)
                 self._report(Event("stopped", cell, outcome.error))
@@ -258,11 +260,10 @@ class _Run:
         return str(Path(tempfile.gettempdir(), f"ldstyle-{getpass.getuser()}", self._store))
 
 
-def _score(outcome: Outcome) -> str:
-    record = outcome.record or {}
-    found = record.get("scores", {}).get("test", {}).get("map")
+def _score(result: CellResult) -> str:
+    found = result.score("map", "test")
     text = "no mAP" if found is None else f"mAP {100 * found:.1f}"
-    return f"{text}, {record.get('wall_seconds', 0):.0f} s"
+    return f"{text}, {result.wall_seconds or 0:.0f} s"
 
 
 def _unpack(folder: Path, files: dict[str, bytes]) -> None:

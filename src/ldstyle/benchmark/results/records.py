@@ -137,7 +137,7 @@ def read_records(results: Path, *, damaged: list[DamagedFileError] | None = None
         try:
             with reading_line(path, number, within=results):
                 record = as_entries(json.loads(line))
-                _from_record(record)
+                cell_result(record)
                 records.setdefault(record["cell"], record)
         except DamagedFileError as error:
             bad.append((_named_in(line), error))
@@ -174,7 +174,7 @@ def read_result(results: Path, cell: str) -> dict[str, Any]:
     path = results / cell / RESULT
     with reading(path, within=results):
         record = read_json(path, within=results)
-        _from_record(record)
+        cell_result(record)
         if record["cell"] != cell:
             raise ValueError(f"it must be the record of {cell}; got {record['cell']!r}")
     return record
@@ -234,10 +234,10 @@ def read_results(results: Path, *, damaged: list[DamagedFileError] | None = None
     records = read_records(results, damaged=damaged)
     planned = {cell.slug: cell for cell in read_plans(results, damaged=damaged)}
     found = [
-        _from_record(records[slug]) if slug in records else _unfinished(results, cell, damaged)
+        cell_result(records[slug]) if slug in records else _unfinished(results, cell, damaged)
         for slug, cell in planned.items()
     ]
-    return found + [_from_record(record) for slug, record in records.items() if slug not in planned]
+    return found + [cell_result(record) for slug, record in records.items() if slug not in planned]
 
 
 def _planned(described: Mapping[str, Any]) -> Cell:
@@ -248,7 +248,7 @@ def _planned(described: Mapping[str, Any]) -> Cell:
     return Cell.from_description(described)
 
 
-def _from_record(record: Mapping[str, Any]) -> CellResult:
+def cell_result(record: Mapping[str, Any]) -> CellResult:
     """Return a finished cell.
 
     Raises:
