@@ -44,12 +44,12 @@ def evaluate(
         run_dir: Folder of a finished run.
         domain: Name of the domain.
         root: Data folder; by default the one the run was trained from.
-        progress: Told of the work of building a cache.
+        progress: Called as a cache is built.
 
     Returns:
-        What ``evaluations/DOMAIN.json`` holds: the scores on the domain's test part (the paper's number) and on all of
-        it, and the calibration error of each label on both, before and after temperature scaling on source validation.
-        For a source domain, whose other parts were trained on, only the former, and attention is judged on its
+        The content of ``evaluations/DOMAIN.json``: the scores on the domain's test part (the paper's number) and on all
+        of it, and the calibration error of each label on both, before and after temperature scaling on source
+        validation. For a source domain, whose other parts were trained on, only the former, and attention is judged on its
         validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
     """
     folder = Path(run_dir).expanduser()
@@ -80,7 +80,7 @@ def evaluate(
     parts = {"test": split.test, "all": None if domain in config.data.sources else np.arange(len(pool))}
 
     def look(predictions: Predictions) -> dict[str, Any]:
-        """Say how the network as it is scores on the domain, and whether its maps find the labels."""
+        """Score the network in its present state on the domain, and localize its maps."""
         return {
             "scores": {
                 part: None if rows is None else _scores(predictions, rows, model) for part, rows in parts.items()

@@ -15,7 +15,7 @@ from ldstyle.functional import effective_locations, resize_maps
 Table = dict[str, dict[str, float | int | None]]
 
 MEASURES = ("pointing", "iou", "pointing_chance", "iou_chance", "mass", "coverage")
-"""What is averaged over the maps of a label. ``pointing_chance`` is also the mass of the uniform map in the region."""
+"""Measures averaged over the maps of a label. ``pointing_chance`` is also the mass of the uniform map in the region."""
 
 
 class Hits(NamedTuple):

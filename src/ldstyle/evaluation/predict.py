@@ -187,14 +187,14 @@ def predict_pool(
 ) -> Predictions:
     """Predict all samples of a pool without augmentation; the processes divide the work and all get the result."""
     processes = Processes(fabric)
-    mine = processes.share(len(pool))
+    mine = processes.part(len(pool))
     with fabric.autocast():
         outputs = predict(model, (batch.images for batch in pool_batches(pool, mine, batch_size=batch_size)))
     return Predictions(pool, processes.gather(outputs.logits)[: len(pool)], untrained_labels)
 
 
 def flat_scalars(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numbers of a nested row by their path, for loggers; what is undefined is left out."""
+    """Return the numbers of a nested row by their path, for loggers; undefined values are left out."""
     scalars: dict[str, float] = {}
     for key, value in row.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What the sources look like to a backbone: their style statistics and label frequencies, kept with the model."""
+"""Style statistics and label frequencies of the sources, stored with the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CENTER, COUNT, SPREAD, QUANTILES = "style/center", "style/count", "style/spread"
 CONCENTRATION = "style/concentration"
 PREVALENCE, MEAN_PROBABILITY = "label/prevalence", "label/mean_probability"
 UNKNOWN = -1.0
-"""Stands for the prevalence of a label that no source knows."""
+"""Prevalence of a label that is unknown in all sources."""
 
 _LEVELS = 101
 _MOST_IMAGES = 1000  # per domain; the error of a mean is 0.03 spreads then
@@ -83,8 +83,8 @@ def _collect(
 
 
 def _style_summary(style: Tensor, numbers: Tensor) -> dict[str, Tensor]:
-    domains, place = numbers.unique(return_inverse=True)
-    members = [style[place == d] for d in range(len(domains))]
+    domains, group = numbers.unique(return_inverse=True)
+    members = [style[group == d] for d in range(len(domains))]
     center = torch.stack([member.mean(dim=0) for member in members])
     variance = torch.stack([member.var(dim=0, correction=0) for member in members]).mean(dim=0)
     spread = _floored(variance.sqrt())
@@ -92,8 +92,8 @@ def _style_summary(style: Tensor, numbers: Tensor) -> dict[str, Tensor]:
     distances = style_distances(style, center, spread)
     # An image draws the mean of its domain to itself; without it the distance is n / (n - 1) times as long.
     rows = torch.arange(len(style))
-    distances[rows, place] *= (count / (count - 1).clamp(min=1))[place]
-    within = (style - center[place]) / spread
+    distances[rows, group] *= (count / (count - 1).clamp(min=1))[group]
+    within = (style - center[group]) / spread
     first = torch.linalg.matrix_norm(within, ord=2) ** 2
     concentration = (first / within.square().sum().clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1)
     return {
@@ -117,7 +117,7 @@ def _chosen_rows(pool: Pool) -> NDArray[np.int64]:
 
 
 def style_points(backbone: nn.Module, *, image_size: int | None = None) -> tuple[InsertionPoint, ...]:
-    """Return the first two stages of a backbone, where style lives."""
+    """Return the first two stages of a backbone, which carry most of the style."""
     size = None if image_size is None else (image_size, image_size)
     listing = insertion_points(backbone, image_size=size)
     stages = [point for point in listing if point.stage is None or point.stage >= 1]

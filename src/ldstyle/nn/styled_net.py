@@ -65,7 +65,7 @@ def attach(
             the first two.
         num_samples: Number of training samples; needed for cached attention, which is looked up by sample number.
         seed: Seed of the network's own random streams.
-        image_size: Height and width of the images, where the backbone does not know them.
+        image_size: Height and width of the images, if the backbone does not declare them.
 
     Returns:
         The styled network. ``net.backbone`` stays the plain backbone.
@@ -149,7 +149,7 @@ class StyledNet(nn.Module):
 
         Args:
             images: Images, (B, 3, H, W).
-            context: All that is known of a training batch, instead of the arguments below.
+            context: Labels, domains and origin of a training batch, instead of the arguments below.
             labels: 1 present, 0 absent, NaN or negative where unknown, (B, L); or bool.
             domain: Domain number of each image from 0, (B,) int64.
             epoch: Epoch of training, counted from 1.
@@ -210,7 +210,7 @@ class StyledNet(nn.Module):
         grounding = 0.0 if attention.grounding == "none" else attention.grounding_weight
         return {"diversity_weight": attention.diversity_weight, "grounding_weight": grounding}
 
-    def share(self, *, rank: int, world: int, gather: Gather) -> None:
+    def distribute(self, *, rank: int, world: int, gather: Gather) -> None:
         """Make this network one of several that train on equal parts of each batch, like one that trains on all of it.
 
         Draws are made for the global batch, and the banks take in the styles and maps of all processes.

@@ -96,7 +96,7 @@ def find_grids(folders: Sequence[Path], *, access: DataAccess = NO_ACCESS) -> li
             found.append((name, path, Results(of_preset, folder=folder, access=access, damaged=damaged)))
     names = [name for name, _, _ in found]
     for name, path, grid in found:
-        # Folders of one name are told apart by their parents.
+        # Folders of one name are distinguished by their parents.
         grid.name = f"{name} in {path.parent}" if names.count(name) > 1 else name
     return [grid for _, _, grid in found]
 

@@ -1,4 +1,4 @@
-"""The exported model: a plain backbone's weights in safetensors, and beside them what is needed to use it, in JSON.
+"""The exported model: a plain backbone's weights in safetensors, and its description, in JSON.
 
 Nothing in either file can run code: the network is rebuilt by its timm name.
 """
@@ -158,7 +158,7 @@ def load_model(path: Path | str) -> LoadedModel:
     """Read a model written by :func:`save_model`.
 
     Args:
-        path: A run folder, or its ``model.json`` or ``model.safetensors``; the other file must lie beside it.
+        path: A run folder, or its ``model.json`` or ``model.safetensors``; the other file must be next to it.
 
     Raises:
         FileNotFoundError: One of the two files is missing.

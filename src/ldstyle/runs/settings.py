@@ -269,7 +269,7 @@ def setting_classes(settings: Mapping[str, Any]) -> dict[str, type]:
 
 
 def unknown_setting(path: str, cls: type) -> str:
-    """Say that a key is none of a class's settings, and which was probably meant."""
+    """Raise for a key that is no setting of a class, with the closest name."""
     key, known = path.rpartition(".")[2].replace("-", "_"), list(schema(cls))
     # By the last part of the name, so that `epochs` finds `optimizer.epochs` before `keep_epochs`.
     elsewhere = {name: join(section, name) for section, member in all_sections() for name in schema(member)}

@@ -50,10 +50,10 @@ LOOK_EVERY = 10
 
 
 def fit(config: RunConfig) -> RunRecord:
-    """Train a model on the source domains, or go on with a run that was stopped.
+    """Train a model on the source domains, or resume a run that was stopped.
 
-    Called again with the same config, a stopped run continues with the step after its last checkpoint and a finished
-    one returns its record. On the CPU a continued run ends bit for bit as an uninterrupted one.
+    Called again with the same config, a stopped run resumes with the step after its last checkpoint and a finished
+    one returns its record. On the CPU a resumed run ends bit for bit as an uninterrupted one.
 
     Args:
         config: All settings.
@@ -114,7 +114,7 @@ def _train(
     checkpoint = load_checkpoint(folder)
     if checkpoint is not None:
         state.load_state_dict(checkpoint)
-        display.say(f"Going on with epoch {state.epoch}, after step {state.step}.")
+        display.say(f"Resuming in epoch {state.epoch}, after step {state.step}.")
     fill_maps(net, data, config, fabric, display=display, stop=lambda: interruption.requested)
     steps = config.optimizer.steps_per_epoch or len(state.sampler)
     logger = open_logger(config, folder) if processes.first else None
@@ -190,14 +190,14 @@ def _train(
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, config: OptimizerConfig, epoch: int) -> None:
     """Let the two learning rates fall by a cosine, from their start in epoch 1 towards ``min_lr`` after the last."""
-    share = (1 + math.cos(math.pi * (epoch - 1) / config.epochs)) / 2
+    factor = (1 + math.cos(math.pi * (epoch - 1) / config.epochs)) / 2
     for group, start in zip(optimizer.param_groups, (config.backbone_lr, config.head_lr), strict=True):
-        group["lr"] = config.min_lr + (start - config.min_lr) * share
+        group["lr"] = config.min_lr + (start - config.min_lr) * factor
 
 
 def _refresh_maps(net: StyledNet, data: SourceData, network: NormalizedNet, fabric: Fabric, *, batch_size: int) -> None:
     """Rebuild the cached maps from the un-augmented training set; the processes divide the work."""
-    mine = Processes(fabric).share(len(data.train))
+    mine = Processes(fabric).part(len(data.train))
     assert isinstance(net.style, LabelDecoupledConfig)
     assert isinstance(net.style.attention, GradCamConfig)
     size = net.style.attention.sweep_size(data.train.size)

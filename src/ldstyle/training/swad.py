@@ -33,7 +33,7 @@ class LossValley:
     Args:
         n_converge: Length of the window that detects the start.
         n_tolerance: Length of the window that detects the end.
-        tolerance_ratio: How far above the mean loss at the start the threshold lies, as a share of it.
+        tolerance_ratio: How far above the mean loss at the start the threshold lies, as a fraction of it.
     """
 
     def __init__(self, *, n_converge: int = 3, n_tolerance: int = 6, tolerance_ratio: float = 0.3) -> None:

@@ -1,4 +1,4 @@
-"""What a grid leaves on disk: plans, one record per finished cell in an append-only file, and a folder per cell.
+"""A grid on disk: plans, one record per finished cell in an append-only file, and a folder per cell.
 
 A results folder holds ``records.jsonl``, ``plans/`` and a folder per cell: the run's own files, ``result.json`` once it
 is done, ``failure.json`` if the last attempt failed, and ``claim.lock``, held by the process that runs it.
@@ -49,7 +49,7 @@ OPTIONS = frozenset(
 
 
 def write_plan(results: Path, cells: Sequence[Cell], options: Mapping[str, Any] | None = None) -> Path:
-    """Write down which cells were asked for, so that others can tell what is missing; a whole plan is kept.
+    """Store the requested cells, so that missing ones can be listed; a whole plan is kept.
 
     Args:
         results: The results folder.
@@ -215,7 +215,7 @@ def is_claimed(results: Path, slug: str) -> bool:
 
 
 def read_results(results: Path, *, damaged: list[DamagedFileError] | None = None) -> list[CellResult]:
-    """Return what is known of every cell that was planned or is done, each once.
+    """Return the state of every cell that was planned or is done, each once.
 
     Args:
         results: The results folder.

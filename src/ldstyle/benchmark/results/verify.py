@@ -1,7 +1,7 @@
-"""Are the records true? Tables rebuilt from the kept predictions, and a cell run again and compared.
+"""Verification of records: tables rebuilt from the kept predictions, and a cell run again and compared.
 
 A results folder may be somebody else's. Nothing is written into it or deleted from it, its names must stay inside it,
-and the paths and downloads that a record names are used only where the caller says so.
+and the paths and downloads that a record names are used only where the caller allows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from ldstyle.benchmark.execution.cell_run import PARTS, run_cell
 from ldstyle.benchmark.grid.cells import Cell, Split
-from ldstyle.benchmark.grid.imagery import DRAWN, Place, find_place
+from ldstyle.benchmark.grid.imagery import SYNTHETIC_DATA, DataLocation, find_location
 from ldstyle.benchmark.grid.presets import load_preset
 from ldstyle.benchmark.results.cell import CellResult, RecordedData
 from ldstyle.benchmark.results.reading import (
@@ -101,14 +101,14 @@ def choose_cell(results: Sequence[CellResult], *, seed: int) -> CellResult:
     return done[int(Streams(seed)["verify"].integers(len(done)))]
 
 
-def find_recorded_place(
+def find_recorded_location(
     cell: CellResult, data: str | None = None, *, cache_dir: Path, mapping: Path | None = None, trust: bool = False
-) -> Place:
+) -> DataLocation:
     """Return the data to run a finished cell again with.
 
     Args:
         cell: The cell.
-        data: As for :func:`~ldstyle.benchmark.grid.imagery.find_place`. By default synthetic scenes for a cell that
+        data: As for :func:`~ldstyle.benchmark.grid.imagery.find_location`. By default synthetic scenes for a cell that
             was run on them, or else ``$LDSTYLE_DATA``.
         cache_dir: Folder of decoded images; that of the record is never used.
         mapping: Label map, a YAML file.
@@ -120,13 +120,13 @@ def find_recorded_place(
     recorded, preset = cell.data or RecordedData(None, None, "drop", (), ()), load_preset(cell.preset)
     sea: Literal["drop", "water+sea"] = "water+sea" if recorded.sea == "water+sea" else "drop"
     if data is None and recorded.synthetic:
-        return find_place(DRAWN, preset=preset, cache_dir=cache_dir, sea=sea)
+        return find_location(SYNTHETIC_DATA, preset=preset, cache_dir=cache_dir, sea=sea)
     root, label_map = recorded.root, recorded.mapping
     if data is None and not os.environ.get("LDSTYLE_DATA"):
         data = str(root) if _allowed("data", root, "--data DIR", trust=trust) else None
     if mapping is None and label_map is not None and _allowed("mapping", label_map, "--mapping FILE", trust=trust):
         mapping = Path(label_map)
-    return find_place(
+    return find_location(
         data,
         preset=preset,
         cache_dir=cache_dir,
@@ -137,14 +137,14 @@ def find_recorded_place(
     )
 
 
-def run_again(cell: CellResult, place: Place, *, trust: bool = False) -> dict[str, Any]:
+def run_again(cell: CellResult, location: DataLocation, *, trust: bool = False) -> dict[str, Any]:
     """Run a finished cell from the start, with the threads it was run with, and return its new record.
 
     It is run in a temporary folder, which is deleted afterwards.
 
     Args:
         cell: The cell.
-        place: Where the data are; see :func:`find_recorded_place`.
+        location: Where the data are; see :func:`find_recorded_location`.
         trust: Use the weights file, or download from the hub, that the record names.
 
     Raises:
@@ -152,7 +152,7 @@ def run_again(cell: CellResult, place: Place, *, trust: bool = False) -> dict[st
     """
     settings = {key: value for key, value in cell.settings.items() if key != "out"}
     _check_backbone(as_entries(settings["backbone"]), trust=trust)
-    settings = merge(settings, {"data": place.settings()})
+    settings = merge(settings, {"data": location.settings()})
     split = Split(cell.split, cell.sources, cell.target)
     again = Cell(cell.method, cell.title, split, cell.seed, cell.preset, settings, cell.oracle)
     threads = cell.machine.threads
@@ -160,7 +160,7 @@ def run_again(cell: CellResult, place: Place, *, trust: bool = False) -> dict[st
         raise ValueError(f"machine.threads of {cell.cell} must be from 1 to {MOST_THREADS}; got {threads!r}.")
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(prefix="ldstyle-verify-") as folder:
-        return run_cell(again, place=place, folder=Path(folder, require_plain(cell.cell)))
+        return run_cell(again, location=location, folder=Path(folder, require_plain(cell.cell)))
 
 
 def compare(

@@ -50,7 +50,7 @@ COLUMNS = (
     "pointing", "pointing_chance", "iou", "iou_chance", "iou_ratio", "mass", "mass_chance", "mass_ratio", "coverage",
     "n", "missing",
 )  # fmt: skip
-"""What a row of the table has beside domain, group, source and label."""
+"""Columns of the table next to domain, group, source and label."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def judge_run(
     if not scales or min(scales) <= 0:
         raise ValueError(f"`scales` must be one or more positive factors of the image size; got {list(scales)}.")
     config, model = load_config(folder / CONFIG), load_model(folder)
-    place, side = Path(root or config.data.root).expanduser(), map_size or model.size
-    known = {name: read_domain(config, model, name, place) for name in domains}
+    folder_of_data, side = Path(root or config.data.root).expanduser(), map_size or model.size
+    known = {name: read_domain(config, model, name, folder_of_data) for name in domains}
     setting = _Setting(
         config.data.sources,
         config.seed,
@@ -175,7 +175,7 @@ def judge_run(
     chosen = tuple(dict.fromkeys(thresholds))
     sources.append(ActivationSource(network, side, chosen, average_flips, tuple(scales)))
     if probe_size is not None:
-        tables = [known.get(name) or read_domain(config, model, name, place) for name in config.data.sources]
+        tables = [known.get(name) or read_domain(config, model, name, folder_of_data) for name in config.data.sources]
         sources.append(setting.probe(tables, config.backbone, probe_size, thresholds))
     subject = {
         "run": str(folder),

@@ -44,7 +44,7 @@ class Part:
         rows: Their rows in the table, all with masks.
         size: Side of images and masks in pixels.
         cache_dir: Folder of the caches.
-        progress: Told of the work of building caches.
+        progress: Called as caches are built.
         image_format: Bands and range of the images; ``None`` for 8-bit RGB.
     """
 
@@ -118,7 +118,7 @@ def open_parts(
         size: Side of images and masks in pixels.
         cache_dir: Folder of the caches.
         most: Most images of a part, evenly spaced; ``None`` for all.
-        progress: Told of the work of building caches.
+        progress: Called as caches are built.
         image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
     Raises:
@@ -152,7 +152,7 @@ class AttentionSource(Protocol):
 
 @dataclass(frozen=True)
 class UniformSource:
-    """The same weight everywhere, for every present label: what any other source has to beat."""
+    """The same weight everywhere, for every present label: the baseline of all sources."""
 
     def maps(self, part: Part, batch: Batch) -> dict[str, Tensor]:
         """Return ``uniform``."""
@@ -161,7 +161,7 @@ class UniformSource:
 
 @dataclass(frozen=True)
 class MaskSource:
-    """The masks themselves on the grid of a feature map: what the best source could reach at this resolution.
+    """The masks themselves on the grid of a feature map: the upper bound of any source at this resolution.
 
     Attributes:
         stride: Pixels per location.

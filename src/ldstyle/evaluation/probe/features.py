@@ -44,7 +44,7 @@ from ldstyle.runs.normalized_net import NormalizedNet
 Number = TypeVar("Number", bound=np.generic)
 
 FORMAT = 1
-"""Version of the features; a change of what is computed makes new ones."""
+"""Version of the features; it rises whenever their computation changes."""
 
 BATCH = 16
 """Images per forward pass, and per entry into the files."""
@@ -184,7 +184,7 @@ class PoolFeatures:
     def compute(
         self, samples: NDArray[np.int64], *, display: Display | None = None, stop: Callable[[], bool] | None = None
     ) -> int:
-        """Compute what is missing, in the order of the samples. Other processes that want the same wait.
+        """Compute the missing features, in the order of the samples. Other processes that want the same wait.
 
         Args:
             samples: Numbers of samples of the pool.
@@ -239,16 +239,16 @@ class PoolFeatures:
 
 @contextmanager
 def waiting(path: Path, display: Display, what: str, stop: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Hold a lock file inside; wait for another process that holds it, and say so."""
+    """Hold a lock file inside; wait for another process that holds it, and print a message."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock, told = FileLock(path), False
+    lock, announced = FileLock(path), False
     while not lock.is_locked:
         try:
-            lock.acquire(timeout=1 if told else 0)
+            lock.acquire(timeout=1 if announced else 0)
         except Timeout:
-            if not told:
+            if not announced:
                 display.say(f"Waiting for another process that computes {what}.")
-            told = True
+            announced = True
             if stop is not None and stop():
                 raise Interrupted(f"Stopped while waiting for another process that computes {what}.") from None
     try:

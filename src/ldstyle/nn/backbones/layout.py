@@ -32,7 +32,7 @@ def visiting(
         backbone: Network whose forward passes are visited.
         points: Where.
         image_size: Height and width of the images.
-        visit: Reads the map, or returns another in its place.
+        visit: Reads the map, or returns a replacement.
     """
 
     def hook_for(point: InsertionPoint) -> Callable[[nn.Module, Any, Any], Any]:

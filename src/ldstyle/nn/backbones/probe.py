@@ -29,7 +29,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True)
 class Survey:
-    """What each submodule returned in one forward pass.
+    """Output shapes of all submodules in one forward pass.
 
     Attributes:
         image_size: Height and width of the images that were passed through.
@@ -50,7 +50,7 @@ class Survey:
 
 
 def survey(backbone: nn.Module, *, image_size: tuple[int, int] | None = None) -> Survey:
-    """Record what each submodule returns for one image size.
+    """Record the output shape of each submodule for one image size.
 
     If some map has as many channels as rows and columns, a wider image is passed through as well where the network
     takes one, so that its layout is unambiguous.

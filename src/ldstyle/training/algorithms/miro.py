@@ -44,7 +44,7 @@ class Miro(Algorithm):
 
     @contextmanager
     def watch(self, backbone: nn.Module, images: Tensor) -> Iterator[Penalty]:
-        """Compare the features of both networks for the same images; style comes after what is compared at a point."""
+        """Compare the features of both networks for the same images; at a point, style follows the comparison."""
         with capture(backbone, self._points, images) as feats:
             yield lambda context: self._penalty(feats, images, context)
 
