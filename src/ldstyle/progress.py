@@ -18,11 +18,11 @@ REFRESH_SECONDS = 0.5
 
 
 class Display:
-    """Shows nothing; the others build on it.
+    """Shows nothing; the base class of the others.
 
-    Args:
-        epochs: Most epochs of the run.
-        steps: Steps per epoch.
+    Attributes:
+        epochs: Most epochs of the run, 0 before :meth:`begin`.
+        steps: Steps per epoch, 0 before :meth:`begin`.
     """
 
     def __init__(self) -> None:

@@ -49,8 +49,8 @@ def evaluate(
     Returns:
         The content of ``evaluations/DOMAIN.json``: the scores on the domain's test part (the paper's number) and on all
         of it, and the calibration error of each label on both, before and after temperature scaling on source
-        validation. For a source domain, whose other parts were trained on, only the former, and attention is judged on its
-        validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
+        validation. For a source domain, whose other parts were trained on, only the former, and attention is judged on
+        its validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
     """
     folder = Path(run_dir).expanduser()
     if not is_done(folder):
