@@ -59,7 +59,7 @@ def import_torchgeo(
         root: Its folder; nothing is downloaded.
         out: Folder to write.
         options: How to read and write.
-        progress: Called with the number of images done so far.
+        progress: Told of the images done so far.
 
     Returns:
         The table, and the number of images by domain.

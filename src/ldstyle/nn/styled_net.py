@@ -371,10 +371,11 @@ class StyledNet(nn.Module):
         output = _collect(logits, self.points, passed, draws)
         if isinstance(self.style, LabelDecoupledConfig):
             output.diagnostics["labels_mixed"] = _mixed_fraction(batch.present, passed.values())
-        for feats in captured.values():
-            if self._grounded:
-                return replace(output, grounding=self._ground(feats.detach(), logits, batch, passed.values()))
-            self._remember(feats.detach(), batch)
+        last_map = captured[self.head.point.name].detach() if self.head and captured else None
+        if last_map is not None and self._grounded:
+            return replace(output, grounding=self._ground(last_map, logits, batch, passed.values()))
+        if last_map is not None:
+            self._remember(last_map, batch)
         return output
 
     def _ground(self, feats: Tensor, logits: Tensor, batch: PairedContext, passed: Iterable[Styled]) -> Tensor:
