@@ -1,4 +1,4 @@
-"""The options that several commands share: the same thing has the same name and the same words everywhere."""
+"""Options shared by several commands, with one name and one help text each."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def subcommands(parser: argparse.ArgumentParser) -> Callable[[Run], argparse.Arg
 
 
 def choose_device(arguments: argparse.Namespace) -> torch.device:
-    """Return the device that was asked for."""
+    """Return the requested device."""
     import torch
 
     if arguments.device == "auto":

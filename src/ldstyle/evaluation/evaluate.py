@@ -73,7 +73,7 @@ def evaluate(
     styled = None
     if (folder / ATTENTION).is_file():
         styled = load_attention(folder, network.backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
-    looked = pool  # the training part of a source would flatter
+    looked = pool  # the training part of a source would give too high scores
     if domain in config.data.sources:
         held_out = np.sort(np.concatenate([split.validation, split.test]))
         looked = Pool([table], [held_out], size=model.size, cache_dir=cache_dir, image_format=model.image_format)

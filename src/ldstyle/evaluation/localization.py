@@ -91,7 +91,7 @@ class Localization:
         self._judged, self._regions = torch.zeros(2, len(self.vocabulary), dtype=torch.int64)
 
     def update(self, attn: Tensor, regions: Tensor) -> None:
-        """Add a batch; see :func:`locate`. Maps and regions must be flipped alike."""
+        """Add a batch; see :func:`locate`. Maps and regions must have the same flips."""
         if attn.shape[1] != len(self.vocabulary):
             raise ValueError(f"`attn` must have {len(self.vocabulary)} labels, as the vocabulary; got {attn.shape[1]}.")
         hits = locate(attn, regions)

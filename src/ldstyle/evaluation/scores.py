@@ -65,6 +65,6 @@ def score_table(
 
 
 def nullable(value: Tensor | float) -> float | None:
-    """Return a number for JSON, which has no NaN: ``None`` stands for it."""
+    """Return a number for JSON, which has no NaN; ``None`` replaces it."""
     number = float(value)
     return None if math.isnan(number) else number

@@ -52,7 +52,7 @@ _LAYOUT: Mapping[str, Sequence[str]] = {
     "Ablations and sensitivity": ("ablation*", "sensitivity"),
     "Setup": ("dataset", "selected*", "search-space"),
 }
-"""Sections of a report and their items, by slug; ``*`` stands for anything."""
+"""Sections of a report and their items, by slug; ``*`` matches anything."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _damaged(grids: Sequence[Results], absent: Sequence[Absent]) -> tuple[str, .
 def _items(
     grid: Results, *, prefix: str, only: Sequence[str], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, Item | None]]:
-    """Make the items of a grid; of those that were not asked for, only the slug."""
+    """Make the items of a grid; of those that were not requested, only the slug."""
 
     def wanted(slug: str) -> bool:
         return not only or prefix + _file_name(slug) in only

@@ -27,7 +27,7 @@ from ldstyle.method_files import methods as methods
 from ldstyle.runs.config import RunConfig
 
 Settings: TypeAlias = dict[str, Any]
-"""Nested settings by name, as they stand in a YAML file."""
+"""Nested settings by name, as in a YAML file."""
 
 UNIONS = (Union, UnionType)
 CUTOFF = 0.5

@@ -97,7 +97,7 @@ class TrainingState:
             self.totals[name] = value + self.totals[name].to(value.device) if name in self.totals else value
 
     def begin_epoch(self) -> None:
-        """Start the sums afresh and note the weight of the per-label path."""
+        """Reset the sums and note the weight of the per-label path."""
         self.totals, self.pathway = {}, pathway_weight(self.net, self.epoch)
 
     def end_epoch(self, row: dict[str, Any]) -> None:

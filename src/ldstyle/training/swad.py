@@ -148,7 +148,7 @@ class Swad:
             return
         if not self.steps:
             raise ValueError("A SWAD segment must hold at least one step; got none. Call step() after every step.")
-        # Waiting segments lie on the host: with n_tolerance = 6 they would fill the device with six networks.
+        # Waiting segments are on the host: with n_tolerance = 6 they would fill the device with six networks.
         self.pending[len(self.valley.losses)] = {name: value.cpu() for name, value in self.segment.items()}
         self.segment, self.steps = {}, 0
         self._take(self.valley.update(loss))

@@ -125,7 +125,7 @@ def run_cell(cell: Cell, *, location: DataLocation, folder: Path, known: KnownDa
     folder.mkdir(parents=True, exist_ok=True)
     config = cell_config(cell, location, folder)
     with FileLock(folder / "work.lock", timeout=TAKEOVER_SECONDS):
-        # Where the record is missing or damaged, it is written anew from the run, which need not train again.
+        # A missing or damaged record is written again from the run, without training.
         with suppress(DamagedFileError):
             return read_result(folder.parent, folder.name)
         check_data(cell, config.data, known or {})

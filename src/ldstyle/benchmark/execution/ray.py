@@ -117,7 +117,7 @@ class RayExecutor:
 
 
 def check_address(address: str, *, seconds: float) -> None:
-    """Refuse an address at which nothing takes a connection; Ray itself would try for minutes, without a word.
+    """Refuse an address at which nothing takes a connection; Ray itself would retry for minutes without a message.
 
     Raises:
         ConnectionError: Nothing answers.

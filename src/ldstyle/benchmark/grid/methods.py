@@ -70,7 +70,7 @@ GROUPS = {
     "baselines": BASELINES,
     "beyond": ("csu-published", "dsu", *(name + WITH_SWAD for name in _LABEL_DECOUPLED)),
 }
-"""Names that stand for several methods."""
+"""Names of groups of methods."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~=_-]*")
 """Names that a method may have; folders are named after it."""

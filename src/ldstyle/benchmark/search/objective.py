@@ -27,8 +27,8 @@ FoldScore: TypeAlias = Callable[[RunConfig, SourceFold], float]
 """Trains a config and returns the mAP on the validation part of the fold's held-out source."""
 
 
-class Surplus(Exception):  # noqa: N818 - not an error: another worker's trial was the last one wanted
-    """A trial was begun although as many as wanted are under way."""
+class Surplus(Exception):  # noqa: N818 - not an error: another worker's trial was the last one requested
+    """A trial was started although the requested number is already running."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Objective:
 
 
 def admitted(trial: optuna.Trial, *, budget: int) -> bool:
-    """Whether a trial is among the ``budget`` that are wanted; numbers decide, so all workers agree.
+    """Whether a trial is among the requested ``budget``; numbers decide, so all workers agree.
 
     Two workers may both have seen that a third died, and retried its trial twice; the first counts.
     """
@@ -165,7 +165,7 @@ def _digest(settings: Settings) -> str:
 
 
 class NumberedSampler(BaseSampler):
-    """Multivariate TPE whose draws follow from a trial's number: no two workers draw alike, and no resumed one again.
+    """Multivariate TPE whose draws follow from a trial's number, so no two workers draw the same.
 
     Args:
         seed: Seed of the search.

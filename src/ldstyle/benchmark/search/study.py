@@ -179,7 +179,7 @@ def take_part(
 def work_off(
     config: SearchConfig, phase: Phase, storage: BaseStorage, *, score: FoldScore, say: Callable[[str], None]
 ) -> optuna.Study:
-    """Run trials of a study until it has all that are wanted."""
+    """Run trials of a study until its number of trials is reached."""
     study = open_study(config, phase, storage)
     failures: list[str] = []
 
@@ -289,7 +289,7 @@ def _settings(config: SearchConfig, method: Method, above: Settings) -> Settings
 
 
 def _wanted(study: optuna.Study, phase: Phase) -> bool:
-    """Whether a trial is waiting to be taken up again, or fewer are under way than wanted."""
+    """Whether a trial waits to be retried, or fewer trials are running than requested."""
     trials = study.get_trials(deepcopy=False)
     waiting = any(trial.state is TrialState.WAITING for trial in trials)
     under_way = sum(is_spent(trial) or not trial.state.is_finished() for trial in trials)

@@ -1,4 +1,4 @@
-"""Whether attention finds its labels: the one in use while training, and all of a finished network."""
+"""Localization of attention: the source in use while training, and all sources of a finished network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ldstyle.runs.normalized_net import Normalize, NormalizedNet
 from ldstyle.runs.sources import SourceData
 
 MOST = 256
-"""Samples of a pool that are judged, evenly spaced over it."""
+"""Largest number of samples of a pool that are evaluated, evenly spaced."""
 
 
 def localize_attention(
@@ -74,7 +74,7 @@ def localize_sources(
 
 
 def all_sources(cam: dict[str, Any] | None, learned: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Name the tables of class activation maps, ``cam``, and of learned attention, ``llam/POINT``, alike."""
+    """Join the tables of class activation maps, ``cam``, and of learned attention, ``llam/POINT``."""
     if cam is None:
         return None
     return {"cam": cam, **{f"llam/{name}": table for name, table in (learned or {}).items()}}
@@ -83,7 +83,7 @@ def all_sources(cam: dict[str, Any] | None, learned: dict[str, Any] | None) -> d
 def localize_learned(
     net: StyledNet, pools: Sequence[Pool], normalise: Normalize, *, batch_size: int
 ) -> dict[str, Any] | None:
-    """Compare learned attention, given the labels that are there, with the masks of one or more pools.
+    """Compare learned attention, given the present labels, with the masks of one or more pools.
 
     Returns:
         For each insertion point the table of each label and the means over labels; ``None`` without masks or attention.

@@ -1,4 +1,4 @@
-"""Every attention source of a finished run as maps of given images, so that all can be judged alike."""
+"""Every attention source of a finished run as maps of given images, so that all are evaluated in one way."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class MaskSource:
 
 @dataclass(frozen=True)
 class LearnedSource:
-    """The maps of LLAM at each of its insertion points, for the labels that are there.
+    """The maps of LLAM at each of its insertion points, for the present labels.
 
     Attributes:
         net: The styled network of the run.

@@ -68,7 +68,7 @@ def as_maps(output: Any, point: InsertionPoint, image_size: tuple[int, int]) -> 
     if tensor.ndim != rank or tensor.shape[channels] != point.channels:
         raise ValueError(
             f"`output` of '{point.name}' must be a {point.layout} map with {point.channels} channels; got shape "
-            f"{tuple(tensor.shape)}. Find the point anew with insertion_points()."
+            f"{tuple(tensor.shape)}. Find the point again with insertion_points()."
         )
     match point.layout:
         case "nchw":
