@@ -46,7 +46,7 @@ def _texts() -> dict[str, dict[str, Any]]:
     switch = {"action": "store_true"}
     images = "files, folders, patterns such as 'tiles/**/*.png', '-' for a list on standard input"
     trust = "read the data folder, label map and weights that the records name; only for results of your own"
-    columns = "label columns of custom CSV files (default: all but path, domain, mask, scene)"
+    columns = "label columns of custom CSV files (default: all but path, domain, mask, scene, gsd)"
     bands = "bands of the images, numbers or NAME=NUMBER (default: 8-bit RGB, or all bands with --range)"
     values = "darkest and brightest value, of all bands or each; or percentiles, 1%% 99%% (default: that of 8 bits)"
     return {
