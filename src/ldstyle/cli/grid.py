@@ -36,7 +36,7 @@ from ldstyle.benchmark.grid.imagery import (
     search_folder,
 )
 from ldstyle.benchmark.grid.methods import Method
-from ldstyle.benchmark.grid.presets import PRESETS, load_preset
+from ldstyle.benchmark.grid.presets import PRESETS, Preset, load_preset
 from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.records import read_records, read_results, write_plan
 from ldstyle.benchmark.results.status import describe_counts, duration, estimate_seconds, status_view
@@ -72,10 +72,9 @@ def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", se
     add("--shard", type=parse_shard, default=(1, 1), metavar="I/N", help="run the I-th of N parts (default: 1/1)")
 
 
-def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
-    """Run methods on a grid with the given options; return 0, 1 if a cell failed, or 130 if it was stopped."""
-    preset = load_preset(arguments.preset)
-    location = find_location(
+def data_location(arguments: argparse.Namespace, preset: Preset) -> DataLocation:
+    """Return the data that the options of a command name."""
+    return find_location(
         arguments.data,
         preset=preset,
         cache_dir=arguments.cache,
@@ -84,6 +83,12 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         labels=arguments.labels,
         ignore=arguments.ignore,
     )
+
+
+def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
+    """Run methods on a grid with the given options; return 0, 1 if a cell failed, or 130 if it was stopped."""
+    preset = load_preset(arguments.preset)
+    location = data_location(arguments, preset)
     domains = choose_grid_domains(arguments.data, location, arguments.domains)
     splits = make_splits(domains.names, split_names(arguments.splits))
     cells = make_cells(

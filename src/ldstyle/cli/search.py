@@ -87,26 +87,18 @@ def draw(config: SearchConfig) -> list[Path]:
 
 def read_config(arguments: argparse.Namespace) -> SearchConfig:
     """Build the search from the options."""
-    from ldstyle.benchmark.grid.imagery import find_location, search_folder
+    from ldstyle.benchmark.grid.imagery import search_folder
     from ldstyle.benchmark.grid.methods import load_method
     from ldstyle.benchmark.grid.presets import load_preset
     from ldstyle.benchmark.search.study import SearchConfig
-    from ldstyle.cli.grid import parse_edits
+    from ldstyle.cli.grid import data_location, parse_edits
 
     preset = load_preset(arguments.preset)
     sources = tuple(arguments.sources)
     return SearchConfig(
         method=load_method(arguments.method),
         sources=sources,
-        location=find_location(
-            arguments.data,
-            preset=preset,
-            cache_dir=arguments.cache,
-            sea=arguments.sea,
-            mapping=arguments.mapping,
-            labels=arguments.labels,
-            ignore=arguments.ignore,
-        ),
+        location=data_location(arguments, preset),
         preset=preset,
         out=arguments.out or search_folder(Path("runs", "search"), preset.name, sources),
         storage=arguments.storage,

@@ -24,7 +24,6 @@ from ldstyle.runs.config import RunConfig
 from ldstyle.runs.epoch_files import load_epochs
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import LoadedModel, load_model
-from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.processes import open_device
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import read_tables
@@ -62,7 +61,7 @@ def evaluate(
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress, image_format=model.image_format)
     fabric = open_device(config)
-    network = NormalizedNet(model.backbone, model.preprocessing, fused=True).to(fabric.device)
+    network = model.network_on(fabric.device)
     batch_size = config.optimizer.batch_size
 
     def predicted() -> Predictions:

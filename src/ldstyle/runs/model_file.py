@@ -26,6 +26,7 @@ from ldstyle.runs.backbone import (
     fit_image_size,
     pretrained_settings,
 )
+from ldstyle.runs.normalized_net import NormalizedNet
 
 if TYPE_CHECKING:
     from ldstyle.runs.config import BackboneConfig
@@ -78,6 +79,10 @@ class LoadedModel:
     def shown(self) -> tuple[int, ...] | None:
         """Numbers of the bands that pictures show as red, green and blue; ``None`` for 8-bit RGB."""
         return None if self.image_format is None else self.image_format.shown
+
+    def network_on(self, device: torch.device) -> NormalizedNet:
+        """Return the network with its normalisation in the fused form, as runs evaluate it, on a device."""
+        return NormalizedNet(self.backbone, self.preprocessing, fused=True).to(device)
 
 
 def save_model(

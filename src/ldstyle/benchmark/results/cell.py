@@ -361,8 +361,9 @@ class CellResult:
         if not isinstance(place, Mapping):
             return None
         root, mapping = (None if place.get(name) is None else str(place[name]) for name in ("root", "mapping"))
-        columns = (tuple(map(str, place.get(name) or ())) for name in ("labels", "ignore"))
-        return RecordedData(root, mapping, str(place.get("sea", "drop")), *columns, synthetic=bool(place.get("scenes")))
+        labels, ignore = (tuple(map(str, place.get(name) or ())) for name in ("labels", "ignore"))
+        sea, synthetic = str(place.get("sea", "drop")), bool(place.get("scenes"))
+        return RecordedData(root, mapping, sea, labels, ignore, synthetic)
 
 
 def _number(name: str, value: Any) -> float | None:

@@ -147,7 +147,6 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     from ldstyle.data.loading.pool import Pool
     from ldstyle.evaluation.predict import predict_pool
     from ldstyle.runs.model_file import load_model
-    from ldstyle.runs.normalized_net import NormalizedNet
     from ldstyle.runs.sources import read_tables
 
     model = load_model(Path(config.out))
@@ -156,7 +155,7 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], [rows], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
-    network = NormalizedNet(model.backbone, model.preprocessing, fused=True).to(fabric.device)
+    network = model.network_on(fabric.device)
     return float(predict_pool(network, pool, fabric, batch_size=config.optimizer.batch_size).summary()["map"])
 
 

@@ -39,7 +39,6 @@ from ldstyle.runs.backbone import Preprocessing
 from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import load_model
-from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import measure_channels
 
@@ -167,7 +166,7 @@ def judge_run(
         None if model.image_format is None else model.preprocessing,
     )
     parts = setting.parts(known.values(), most)
-    network = NormalizedNet(model.backbone, model.preprocessing, fused=True).to(device).eval()
+    network = model.network_on(device).eval()
     sources: list[AttentionSource] = [UniformSource()]
     if (folder / ATTENTION).is_file():
         net = load_attention(folder, network.backbone, config, num_labels=len(model.vocabulary)).to(device)
