@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ldstyle.benchmark.execution.local import LocalExecutor
 from ldstyle.benchmark.execution.runner import run_cells
 from ldstyle.benchmark.grid.cells import Cell, make_cells, make_splits
-from ldstyle.benchmark.grid.imagery import Place, find_place, prepare_place
+from ldstyle.benchmark.grid.imagery import DataLocation, find_location, prepare_location
 from ldstyle.benchmark.grid.methods import load_methods
 from ldstyle.benchmark.grid.presets import load_preset
 from ldstyle.benchmark.results.records import read_results
@@ -48,16 +48,19 @@ class Measurement(NamedTuple):
 
 def measure(folder: Path, *, workers: int, cells: int, steps: int) -> Measurement:
     """Run cells with workers of one thread each, after one cell per worker that is not timed."""
-    place = find_place("synthetic", preset=load_preset("smoke"), cache_dir=folder / "cache")
-    prepare_place(place)
-    grid = _cells(place, seeds=range(cells), steps=steps)
+    location = find_location("synthetic", preset=load_preset("smoke"), cache_dir=folder / "cache")
+    prepare_location(location)
+    grid = _cells(location, seeds=range(cells), steps=steps)
     results = Path(tempfile.mkdtemp(dir=folder))
     with _Lasting(workers=workers, threads=1) as executor:
         run_cells(
-            _cells(place, seeds=range(100, 100 + workers), steps=2), results=results, place=place, executor=executor
+            _cells(location, seeds=range(100, 100 + workers), steps=2),
+            results=results,
+            location=location,
+            executor=executor,
         )
         began = time.perf_counter()
-        summary = run_cells(grid[:cells], results=results, place=place, executor=executor)
+        summary = run_cells(grid[:cells], results=results, location=location, executor=executor)
         seconds = time.perf_counter() - began
         executor.close()
     if len(summary.done) != cells:
@@ -80,10 +83,12 @@ class _Lasting(LocalExecutor):
         super().__exit__()
 
 
-def _cells(place: Place, *, seeds: range, steps: int) -> list[Cell]:
+def _cells(location: DataLocation, *, seeds: range, steps: int) -> list[Cell]:
     schedule = {"optimizer": {"epochs": 3, "steps_per_epoch": steps}}
     methods, splits = load_methods(METHODS), make_splits(DOMAINS, ["s1"])
-    return make_cells(methods, splits, list(seeds), preset=load_preset("smoke"), data=place.settings(), edits=schedule)
+    return make_cells(
+        methods, splits, list(seeds), preset=load_preset("smoke"), data=location.settings(), edits=schedule
+    )
 
 
 def measure_apart(folder: Path, *, workers: int, cells: int, steps: int) -> Measurement:

@@ -32,7 +32,7 @@ from ldstyle.config import (
     LLAMConfig,
     MixStyleConfig,
     StyleConfig,
-    background_share,
+    background_weight,
 )
 from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.functional import (
@@ -187,7 +187,7 @@ def build_path(kind: str, given: Inputs) -> Callable[[], None]:
     """Return forward and backward of the per-label path alone, under given attention, ours or the naive one."""
     feats, attn, partner = given.feats, given.attn, given.batch.partner
     lam = effective_lambda(given.lam, given.batch.present, partner)
-    background = background_share("paper", feats.shape[2] * feats.shape[3])
+    background = background_weight("paper", feats.shape[2] * feats.shape[3])
 
     def ours(operator: LabelOperator) -> Callable[[], Tensor]:
         config = LabelDecoupledConfig(operator, LLAMConfig(), background="paper")

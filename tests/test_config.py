@@ -18,7 +18,7 @@ from ldstyle.config import (
     LLAMConfig,
     MixStyleConfig,
     UniformConfig,
-    background_share,
+    background_weight,
 )
 
 EVERY = (
@@ -105,7 +105,7 @@ def test_the_bounds_themselves_are_allowed(config, changes):
     ("background", "share"), [("paper", 56 * 56 * 1e-6), ("confined", 0.1), (0, 0.0), (0.25, 0.25)]
 )
 def test_backgrounds_are_presets_or_numbers(background, share):
-    actual = background_share(background, 56 * 56)
+    actual = background_weight(background, 56 * 56)
     assert isinstance(actual, float)
     assert actual == pytest.approx(share)
 

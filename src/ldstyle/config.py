@@ -324,7 +324,7 @@ class LabelDecoupledConfig:
 StyleConfig: TypeAlias = GlobalConfig | LabelDecoupledConfig
 
 
-def background_share(background: Background, locations: int) -> float:
+def background_weight(background: Background, locations: int) -> float:
     """Return b for a map of ``locations`` = H·W locations."""
     match background:
         case "paper":

@@ -88,7 +88,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Say what a failed write inside means, also where torch has wrapped the system's error in its own."""
+    """Explain a failed write inside, also where torch has wrapped the system's error in its own."""
     try:
         yield
     except (OSError, RuntimeError) as error:

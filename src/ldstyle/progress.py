@@ -1,4 +1,4 @@
-"""How a run shows what it does: a live bar on a terminal, a line per epoch elsewhere, or nothing."""
+"""Progress of a run: a live bar on a terminal, a line per epoch elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ REFRESH_SECONDS = 0.5
 
 
 class Display:
-    """Shows nothing; the others build on it.
+    """Shows nothing; the base class of the others.
 
-    Args:
-        epochs: Most epochs of the run.
-        steps: Steps per epoch.
+    Attributes:
+        epochs: Most epochs of the run, 0 before :meth:`begin`.
+        steps: Steps per epoch, 0 before :meth:`begin`.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Display:
         """Show work before training, such as building a cache."""
 
     def begin(self, *, epochs: int, steps: int, done: int) -> None:
-        """Show that training begins, or goes on after ``done`` steps."""
+        """Show that training begins, or resumes after ``done`` steps."""
         self.epochs, self.steps, self._first, self._began = epochs, steps, done, time.monotonic()
 
     def step(self, epoch: int, step: int, loss: Tensor) -> None:

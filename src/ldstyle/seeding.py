@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def derive_seed(*meaning: int | str) -> int:
-    """Derive a 63-bit seed from what it is for, e.g. ``derive_seed("split", "ucm", 3)``.
+    """Derive a 63-bit seed from its purpose, e.g. ``derive_seed("split", "ucm", 3)``.
 
     Seeds are derived from their meaning, so adding a purpose never moves the draws of another.
     """
@@ -49,7 +49,7 @@ class Streams:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue where ``state`` was taken; streams it does not hold start afresh from its seed.
 
-        Generators handed out before go on as well.
+        Generators handed out before continue as well.
         """
         decoded = json.loads(bytes(state["streams"].tolist()))
         self.seed = decoded["seed"]

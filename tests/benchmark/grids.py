@@ -14,10 +14,10 @@ from ldstyle.benchmark.execution.cell_run import Job, Outcome
 from ldstyle.benchmark.execution.local import LocalExecutor
 from ldstyle.benchmark.execution.runner import run_cells
 from ldstyle.benchmark.grid.cells import Cell, Split, take_shard
-from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.grid.imagery import DataLocation
 
 SPLIT = Split("s1", ("meadow", "harbour"), "city")
-PLACE = Place(root="/nowhere", cache_dir="/nowhere")
+LOCATION = DataLocation(root="/nowhere", cache_dir="/nowhere")
 
 
 def cell(method: str = "erm", *, seed: int = 0, split: Split = SPLIT, epochs: int = 2, preset: str = "smoke") -> Cell:
@@ -119,7 +119,7 @@ def run_shard(results: Path, shard: int, shards: int) -> None:
         return succeed(job)
 
     executor = InlineExecutor(slowly)
-    run_cells(take_shard(cells(24), shard, shards), results=results, place=PLACE, executor=executor)
+    run_cells(take_shard(cells(24), shard, shards), results=results, location=LOCATION, executor=executor)
 
 
 def dawdle_in_a_worker(results: Path) -> None:
@@ -127,4 +127,4 @@ def dawdle_in_a_worker(results: Path) -> None:
     # Before there is anything to be imported beforehand, which would take long.
     forkserver.ensure_running()
     executor = LocalExecutor(workers=1, work=misbehave)
-    run_cells([cell("dawdling")], results=results, place=PLACE, executor=executor)
+    run_cells([cell("dawdling")], results=results, location=LOCATION, executor=executor)

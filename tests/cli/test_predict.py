@@ -12,6 +12,7 @@ from PIL import Image
 from tests.deploy.models import SIZE, VOCABULARY, direct_probabilities, float32_error, pixels, write_images, write_model
 
 from ldstyle.cli import main
+from ldstyle.data.loading.pool import Batch
 from ldstyle.deploy.classifier import load
 from ldstyle.evaluation.style_statistics import source_style_statistics
 
@@ -118,8 +119,8 @@ def test_the_check_of_a_shift_says_in_words_whether_to_trust(tmp_path, capfd, mo
     write_model(tmp_path / "bare")
     classifier = load(tmp_path / "bare")
     images = torch.from_numpy(np.stack([pixels(number) for number in range(240)])).permute(0, 3, 1, 2)
-    parts = (classifier.normalise(images), classifier.predict(images).present.long(), torch.zeros(240))
-    extra = source_style_statistics(classifier.backbone, [parts], image_size=SIZE)
+    batch = Batch(images, classifier.predict(images).present.long(), torch.zeros(240), torch.arange(240))
+    extra = source_style_statistics(classifier, [batch], image_size=SIZE)
     write_model(tmp_path / "run", extra=extra, sources=("ucm",))
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     write_images(tmp_path / "same", 120)

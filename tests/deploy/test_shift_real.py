@@ -13,9 +13,11 @@ from torch import Tensor
 
 from ldstyle.cli import main
 from ldstyle.data.loading.decode import decode
+from ldstyle.data.loading.pool import Batch
 from ldstyle.deploy.classifier import Prediction
 from ldstyle.deploy.shift import ShiftReport, check_shift
-from ldstyle.evaluation.style_statistics import logits_and_style, source_style_statistics, style_points
+from ldstyle.evaluation.predict import predict
+from ldstyle.evaluation.style_statistics import source_style_statistics, style_points
 from ldstyle.runs.backbone import Preprocessing, build_backbone, preprocessing
 from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig
 from ldstyle.runs.model_file import LoadedModel
@@ -54,16 +56,18 @@ class Archives:
             (self.images[name][chosen], torch.zeros(len(self.images[name][chosen]), 1), domain)
             for domain, (name, chosen) in enumerate(sources.items())
         ]
-        batches = [(images, labels, torch.full((len(images),), domain)) for images, labels, domain in parts]
+        batches = [
+            Batch(images, labels, torch.full((len(images),), domain), torch.arange(len(images)))
+            for images, labels, domain in parts
+        ]
         extra = source_style_statistics(self.backbone, batches, image_size=SIZE)
         model = LoadedModel(
             self.backbone, LABELS, torch.tensor([0.5]), self.settings, SIZE, None, tuple(sources), extra
         )
         points = style_points(self.backbone, image_size=SIZE)
-        with torch.inference_mode():
-            logits, style = logits_and_style(self.backbone, points, self.images[target][rows])
-        scores = logits.sigmoid().double()
-        return check_shift(model, style, Prediction(scores, scores >= 0.5, LABELS))
+        outputs = predict(self.backbone, [self.images[target][rows]], style_points=points)
+        scores = outputs.logits.sigmoid().double()
+        return check_shift(model, outputs.style, Prediction(scores, scores >= 0.5, LABELS))
 
 
 @pytest.fixture(scope="module")

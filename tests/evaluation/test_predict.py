@@ -1,15 +1,18 @@
-"""Scores by domain: labels without training data take no part, and a handful of samples fit no threshold."""
+"""Logits of batches; scores by domain: untrained labels take no part, and few samples fit no threshold."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from tests.tolerance import bound
+from torch import nn
 
-from ldstyle.evaluation.predict import Predictions
+from ldstyle.evaluation.predict import Predictions, predict
 from ldstyle.evaluation.scores import mean_bce, probabilities, score_table
 from ldstyle.metrics import best_thresholds
 
@@ -71,3 +74,58 @@ def test_unknown_labels_do_not_count_as_negatives() -> None:
     found = predictions(labels)
     assert found.threshold_samples()["tree"] == {"positives": 20, "negatives": 9}
     assert found.thresholds()[0] == 0.5
+
+
+class Mean(nn.Module):
+    """Logits are the channel means; dropout and BatchNorm show the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, images):
+        return self.drop(self.norm(images)).mean(dim=(2, 3))
+
+
+def batches() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(count, 3, 5, 7, generator=generator) for count in (4, 4, 1)]
+
+
+def test_logits_come_in_the_order_of_the_images_and_in_eval_mode():
+    net = Mean().train()
+    net.drop.eval()
+    logits = predict(net, iter(batches())).logits
+    scale = 1 / math.sqrt(1 + net.norm.eps)
+    expected = torch.cat(batches()).double().mean(dim=(2, 3)) * scale
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=bound(35 + 5, scale=4, dtype=torch.float32))
+    assert not logits.requires_grad
+    assert (net.training, net.norm.training, net.drop.training) == (True, True, False)
+    assert net.norm.num_batches_tracked == 0
+
+
+def test_modules_that_cache_in_eval_mode_are_told_of_the_return_to_training():
+    class Caching(Mean):
+        cached = False
+
+        def train(self, mode=True):
+            self.cached = self.cached and not mode
+            return super().train(mode)
+
+        def forward(self, images):
+            self.cached = not self.training
+            return super().forward(images)
+
+    net = nn.Sequential(Caching()).train()
+    predict(net, batches())
+    assert not net[0].cached
+
+
+def test_the_mode_is_restored_after_a_failure():
+    net = Mean().train()
+    with pytest.raises(RuntimeError, match="running_mean should contain 5 elements"):
+        predict(net, [torch.zeros(1, 5, 4, 4)])
+    assert net.norm.training
+    with pytest.raises(ValueError, match="at least one batch of images; got none"):
+        predict(net, [])

@@ -1,4 +1,4 @@
-"""Scores of a backbone, and the table of metrics."""
+"""Scores from logits, and the table of metrics."""
 
 from __future__ import annotations
 
@@ -10,59 +10,12 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, f1_score, log_loss, precision_score, recall_score
 from tests.tolerance import bound
-from torch import nn
 
-from ldstyle.evaluation.scores import mean_bce, nullable, predict_logits, predict_scores, probabilities, score_table
+from ldstyle.evaluation.scores import mean_bce, nullable, probabilities, score_table
 
 NAMES = ("building", "car", "tree")
 RATIO = bound(12, dtype=torch.float32)
 """Of a ratio of counts in float32, the mean over three labels, and the harmonic mean of two."""
-
-
-class Mean(nn.Module):
-    """Logits are the channel means; dropout and BatchNorm show the mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm2d(3)
-        self.drop = nn.Dropout(0.5)
-
-    def forward(self, images):
-        return self.drop(self.norm(images)).mean(dim=(2, 3))
-
-
-def batches() -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(count, 3, 5, 7, generator=generator) for count in (4, 4, 1)]
-
-
-def test_logits_come_in_the_order_of_the_images_and_in_eval_mode():
-    net = Mean().train()
-    net.drop.eval()
-    logits = predict_logits(net, iter(batches()))
-    scale = 1 / math.sqrt(1 + net.norm.eps)
-    expected = torch.cat(batches()).double().mean(dim=(2, 3)) * scale
-    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=bound(35 + 5, scale=4, dtype=torch.float32))
-    assert not logits.requires_grad
-    assert (net.training, net.norm.training, net.drop.training) == (True, True, False)
-    assert net.norm.num_batches_tracked == 0
-
-
-def test_modules_that_cache_in_eval_mode_are_told_of_the_return_to_training():
-    class Caching(Mean):
-        cached = False
-
-        def train(self, mode=True):
-            self.cached = self.cached and not mode
-            return super().train(mode)
-
-        def forward(self, images):
-            self.cached = not self.training
-            return super().forward(images)
-
-    net = nn.Sequential(Caching()).train()
-    predict_logits(net, batches())
-    assert not net[0].cached
 
 
 def test_scores_are_probabilities_that_keep_the_order_of_large_logits():
@@ -70,17 +23,6 @@ def test_scores_are_probabilities_that_keep_the_order_of_large_logits():
     scores = probabilities(logits)
     assert scores[0, 0] < scores[0, 1] < scores[0, 2] < 1
     assert scores[0, 4] == 0.5
-    net = Mean().eval()
-    assert torch.equal(predict_scores(net, batches()), probabilities(predict_logits(net, batches())))
-
-
-def test_the_mode_is_restored_after_a_failure():
-    net = Mean().train()
-    with pytest.raises(RuntimeError, match="running_mean should contain 5 elements"):
-        predict_logits(net, [torch.zeros(1, 5, 4, 4)])
-    assert net.norm.training
-    with pytest.raises(ValueError, match="at least one batch of images; got none"):
-        predict_logits(net, [])
 
 
 def example() -> tuple[torch.Tensor, torch.Tensor]:

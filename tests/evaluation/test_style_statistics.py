@@ -7,12 +7,11 @@ from tests.deploy.models import SIZE, VOCABULARY, pixels, write_images, write_mo
 from tests.tolerance import bound
 
 from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.data.loading.augmentation import Augmentation
-from ldstyle.data.loading.pool import Pool
+from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.deploy.classifier import load
+from ldstyle.evaluation.predict import predict
 from ldstyle.evaluation.style_statistics import (
-    labelled_images,
-    logits_and_style,
+    labelled_batches,
     source_style_statistics,
     style_distances,
     style_points,
@@ -56,28 +55,33 @@ def test_style_is_the_mean_and_deviation_of_each_channel_of_the_stages(backbone)
         ],
         axis=1,
     )
-    logits, style = logits_and_style(backbone, points, images)
+    outputs = predict(backbone, [images], style_points=points)
     # Mean and variance are sums over the locations; the root enlarges an error by the inverse of the deviation.
     locations, largest = maps[0][0, 0].numel(), max(feats.abs().max().item() for feats in maps)
     scale = largest * max(1.0, largest / oracle[oracle > 0].min())
-    np.testing.assert_allclose(style, oracle, rtol=0, atol=bound(2 * locations, scale=scale, dtype=torch.float32))
-    assert torch.equal(logits, expected.detach())
+    np.testing.assert_allclose(
+        outputs.style, oracle, rtol=0, atol=bound(2 * locations, scale=scale, dtype=torch.float32)
+    )
+    assert torch.equal(outputs.logits, expected.detach())
     assert not any(module._forward_hooks for module in backbone.modules())
 
 
 def test_without_points_there_are_logits_alone(backbone):
     images, _, _ = batches()
-    logits, style = logits_and_style(backbone, (), images)
-    assert torch.equal(logits, backbone(images).detach())
-    assert style.shape == (len(images), 0)
+    outputs = predict(backbone, [images])
+    assert torch.equal(outputs.logits, backbone(images).detach())
+    assert outputs.style.shape == (len(images), 0)
 
 
 def test_sources_are_summarised_as_by_loops(backbone):
     images, labels, domain = batches()
     points = style_points(backbone, image_size=SIZE)
-    computed = [logits_and_style(backbone, points, part) for part in images.split(4)]  # in the same batches
-    style = torch.cat([style for _, style in computed]).double().numpy()
-    parts = zip(images.split(4), labels.split(4), domain.split(4), strict=True)
+    computed = predict(backbone, images.split(4), style_points=points)  # in the same batches
+    style = computed.style.double().numpy()
+    index = torch.arange(len(images))
+    parts = [
+        Batch(*part) for part in zip(*(values.split(4) for values in (images, labels, domain, index)), strict=True)
+    ]
     found = source_style_statistics(backbone, parts, image_size=SIZE)
 
     centers = np.stack([style[domain.numpy() == d].mean(axis=0) for d in (0, 1)])
@@ -99,7 +103,7 @@ def test_sources_are_summarised_as_by_loops(backbone):
         known = [row[label] for row in labels.tolist() if row[label] >= 0]
         assert found["label/prevalence"][label].item() == pytest.approx(sum(known) / len(known))
     assert found["label/prevalence"][2] == -1
-    scores = torch.cat([logits for logits, _ in computed]).sigmoid().mean(dim=0)
+    scores = computed.logits.sigmoid().mean(dim=0)
     tolerance = bound(len(images) + 4, dtype=torch.float32)  # sigmoid and mean of values below 1
     torch.testing.assert_close(found["label/mean_probability"], scores, rtol=0, atol=tolerance)
     assert all(value.isfinite().all() for value in found.values())
@@ -108,7 +112,7 @@ def test_sources_are_summarised_as_by_loops(backbone):
 def test_the_backbone_keeps_its_modes_and_weights(backbone):
     backbone.train()
     before = {key: value.clone() for key, value in backbone.state_dict().items()}
-    source_style_statistics(backbone, [batches()], image_size=SIZE)
+    source_style_statistics(backbone, [Batch(*batches(), torch.arange(9))], image_size=SIZE)
     assert all(module.training for module in backbone.modules())
     assert all(torch.equal(value, before[key]) for key, value in backbone.state_dict().items())
 
@@ -127,14 +131,14 @@ def test_a_pool_gives_its_images_unaugmented_with_labels_and_domains(tmp_path):
         keys = tuple(path.name for path in paths)
         tables.append(SceneTable(domain=name, root=tmp_path / name, vocabulary=VOCABULARY, keys=keys, labels=labels))
     pool = Pool(tables, size=SIZE, cache_dir=tmp_path / "cache")
-    augmentation = Augmentation(mean=(0.5,) * 3, std=(0.25,) * 3)
-    found = list(labelled_images(pool, augmentation, torch.device("cpu"), batch_size=4))
-    images, labels, domain = (torch.cat(part) for part in zip(*found, strict=True))
+    found = list(labelled_batches(pool, batch_size=4))
+    assert [len(batch.images) for batch in found] == [4, 2]
     expected = np.stack([pixels(number) for number in (0, 1, 2, 0, 1, 2)]).transpose(0, 3, 1, 2)
-    tolerance = bound(4, scale=4, dtype=torch.float32)  # four operations on values up to 4
-    np.testing.assert_allclose(images, (expected / 255 - 0.5) / 0.25, rtol=0, atol=tolerance)
-    np.testing.assert_array_equal(labels, np.concatenate([table.labels for table in tables]))
-    assert domain.tolist() == [0, 0, 0, 1, 1, 1]
+    np.testing.assert_array_equal(torch.cat([batch.images for batch in found]), expected)
+    np.testing.assert_array_equal(
+        torch.cat([batch.labels for batch in found]), np.concatenate([table.labels for table in tables])
+    )
+    assert torch.cat([batch.domain for batch in found]).tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_no_images_are_refused(backbone):

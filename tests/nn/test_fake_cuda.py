@@ -31,11 +31,13 @@ from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer
 from ldstyle.evaluation.attention.maps import learned_maps
 from ldstyle.evaluation.localization import locate
+from ldstyle.evaluation.predict import predict
 from ldstyle.evaluation.probe.features import FrozenBackbone
-from ldstyle.evaluation.scores import predict_logits
 from ldstyle.nn import analyse_head
 from ldstyle.nn.backbones.activation_maps import averaged_maps
+from ldstyle.runs.backbone import Preprocessing
 from ldstyle.runs.config import BackboneConfig
+from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.processes import OnHost
 from ldstyle.training.step import StyledLoss
 
@@ -180,12 +182,11 @@ def test_maps_to_be_judged_are_made_without_waiting():
 
 
 def test_evaluation_waits_once_at_the_end():
-    backbone = seeded(Toy)
+    network = NormalizedNet(seeded(Toy), Preprocessing(AUGMENTATION.mean, AUGMENTATION.std), fused=True)
     images = [torch.zeros(2, 3, *IMAGE_SIZE, dtype=torch.uint8)] * 3
     with fake_cuda() as cuda:
-        moved(backbone, FORWARD)
-        batches = (AUGMENTATION.normalise(batch.to(FORWARD, non_blocking=True)) for batch in images)
-        logits = predict_logits(backbone, batches, device=FORWARD)
+        moved(network, FORWARD)
+        logits = predict(network, images).logits
     assert (logits.device.type, logits.shape) == ("cpu", (6, LABELS))
     assert [wait.rsplit(" ", 1)[-1] for wait in cuda.waits] == ["host"]
 

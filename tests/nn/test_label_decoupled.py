@@ -12,7 +12,7 @@ from tests.functional.cases import ROUNDING, arrays, make_case
 from tests.nn.nets import LABEL_OPERATORS, LOCAL, STYLES, label_decoupled, seeded
 
 from ldstyle import functional as LF
-from ldstyle.config import CSULiteConfig, EFDMixConfig, GradCamConfig, MixStyleConfig, background_share
+from ldstyle.config import CSULiteConfig, EFDMixConfig, GradCamConfig, MixStyleConfig, background_weight
 from ldstyle.nn import LabelDecoupledStyle
 from ldstyle.nn.banks.maps import CachedMaps
 from ldstyle.nn.draws import Mixing, Rows, draw_style
@@ -64,7 +64,7 @@ class Setup:
         return self.module.llam(self.feats, self.present).detach().double().numpy(), self.present.numpy()
 
     def background(self):
-        return background_share(self.style.background, self.feats.shape[2] * self.feats.shape[3])
+        return background_weight(self.style.background, self.feats.shape[2] * self.feats.shape[3])
 
 
 def uniform(setup):

@@ -282,7 +282,7 @@ def test_processes_that_share_a_batch_restyle_it_as_one_would():
     whole = styled(style).double()(images, context)
     for rank in range(2):
         net, rows = styled(style).double(), slice(3 * rank, 3 * rank + 3)
-        net.share(rank=rank, world=2, gather=lambda tensor: tensor)
+        net.distribute(rank=rank, world=2, gather=lambda tensor: tensor)
         part = replace(context, present=context.present[rows], domain=context.domain[rows], index=None, flips=None)
         # Four layers with sums of at most 96 terms, and two divisions by deviations of at least 1e-3.
         rounding = bound(6 * 96, scale=1000)
@@ -292,7 +292,7 @@ def test_processes_that_share_a_batch_restyle_it_as_one_would():
 def test_processes_that_share_a_batch_fill_their_banks_from_all_of_it():
     for style in (STYLES["banked-llam"], replace(STYLES["online"], gate_prob=0.0)):
         net = styled(style, stages=("stage1",))
-        net.share(rank=0, world=2, gather=lambda part: torch.cat([part, part + 1 if part.ndim == 1 else part]))
+        net.distribute(rank=0, world=2, gather=lambda part: torch.cat([part, part + 1 if part.ndim == 1 else part]))
         context = make_context(2, present=torch.ones(2, LABELS, dtype=torch.bool), index=torch.tensor([3, 5]))
         net.backbone.head.bias.data += 100
         net(make_images(2), context)

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from tests.training.runs import tiny
 
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_attention
 from ldstyle.runs.attention_file import ATTENTION, load_attention
 from ldstyle.runs.model_file import load_model
+from ldstyle.runs.normalized_net import Normalize
 from ldstyle.runs.record import read_record
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import open_sources
@@ -26,8 +25,7 @@ def test_a_run_keeps_the_attention_of_its_selected_epoch(trained: Callable[..., 
     config, model = load_config(folder / "config.yaml"), load_model(folder)
     net = load_attention(folder, model.backbone, config, num_labels=len(model.vocabulary))
     data = open_sources(config.data, seed=config.seed)
-    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
-    again = localize_attention(net, data, augmentation, device=torch.device("cpu"), batch_size=8)
+    again = localize_attention(net, data, Normalize(model.preprocessing, fused=True), batch_size=8)
     assert record.localization is not None
     assert again == record.localization
 

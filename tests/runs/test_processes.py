@@ -115,12 +115,12 @@ def emulate(
         for rank, net in enumerate(nets):  # a first pass, on copies, notes what each rank sends
             copy = build()
             copy.load_state_dict(net.state_dict())
-            copy.share(rank=rank, world=WORLD, gather=sent[rank])
+            copy.distribute(rank=rank, world=WORLD, gather=sent[rank])
             gradients(copy, *batches[rank][step])
         parts = []
         for rank, net in enumerate(nets):
             received = iter([torch.cat(pair) for pair in zip(*(box.sent for box in sent), strict=True)])
-            net.share(rank=rank, world=WORLD, gather=lambda _, received=received: next(received))
+            net.distribute(rank=rank, world=WORLD, gather=lambda _, received=received: next(received))
             parts.append(gradients(net, *batches[rank][step]))
     memory = banks(nets[0].state_dict())
     assert same(memory, banks(nets[1].state_dict()))
@@ -192,7 +192,7 @@ def test_one_process_sends_nothing() -> None:
     assert processes.gather(value) is value
     assert processes.any(True, False) == (True, False)
     assert processes.mean(torch.tensor(2.5)) == 2.5
-    assert processes.share(5).tolist() == [0, 1, 2, 3, 4]
+    assert processes.part(5).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("count", "world"), [(7, 2), (4, 2), (1, 3), (10, 4)])
@@ -201,6 +201,6 @@ def test_shares_are_equally_long_and_cover_everything_in_order(count: int, world
     for rank in range(world):
         processes = Processes(Fabric(accelerator="cpu", devices=1))
         processes.rank, processes.world = rank, world
-        shares.append(processes.share(count).tolist())
+        shares.append(processes.part(count).tolist())
     assert len({len(share) for share in shares}) == 1
     assert [row for share in shares for row in share][:count] == list(range(count))

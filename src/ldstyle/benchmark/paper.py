@@ -1,4 +1,4 @@
-"""The figures of the paper's tables, so that reports can set them beside measured ones. Scores are in percent.
+"""The figures of the paper's tables, so that reports can show them next to measured ones. Scores are in percent.
 
 Table 1 is counted in :mod:`ldstyle.data.domains.table1`, and Table 2 is what
 :mod:`ldstyle.benchmark.search.spaces` searches.

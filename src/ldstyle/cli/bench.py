@@ -129,14 +129,14 @@ def name_damaged(damaged: Sequence[DamagedFileError]) -> None:
 
 def _compare_again(chosen: CellResult, arguments: argparse.Namespace) -> bool:
     """Run a cell again and return whether its record differs by more than is allowed."""
-    from ldstyle.benchmark.results.verify import changed_versions, compare, find_recorded_place, run_again
+    from ldstyle.benchmark.results.verify import changed_versions, compare, find_recorded_location, run_again
 
     say, trust = sys.stdout.write, arguments.trust_record
-    place = find_recorded_place(
+    location = find_recorded_location(
         chosen, arguments.data, cache_dir=arguments.cache, mapping=arguments.mapping, trust=trust
     )
     say(f"running {chosen.cell} again\n")
-    again = run_again(chosen, place, trust=trust)
+    again = run_again(chosen, location, trust=trust)
     differences = compare(chosen.record, again)
     for one in changed_versions(chosen.record, again):
         say(f"note: {one.name} was {one.recorded!r}, is {one.found!r}\n")

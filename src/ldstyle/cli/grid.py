@@ -27,16 +27,16 @@ from ldstyle.benchmark.execution.runner import (
 from ldstyle.benchmark.grid.cells import Cell, Split, make_cells, make_splits, take_shard
 from ldstyle.benchmark.grid.commands import seeds_text
 from ldstyle.benchmark.grid.imagery import (
-    DRAWN,
+    SYNTHETIC_DATA,
+    DataLocation,
     Domains,
-    Place,
     choose_grid_domains,
-    find_place,
-    prepare_place,
+    find_location,
+    prepare_location,
     search_folder,
 )
 from ldstyle.benchmark.grid.methods import Method
-from ldstyle.benchmark.grid.presets import PRESETS, load_preset
+from ldstyle.benchmark.grid.presets import PRESETS, Preset, load_preset
 from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.records import read_records, read_results, write_plan
 from ldstyle.benchmark.results.status import describe_counts, duration, estimate_seconds, status_view
@@ -72,10 +72,9 @@ def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", se
     add("--shard", type=parse_shard, default=(1, 1), metavar="I/N", help="run the I-th of N parts (default: 1/1)")
 
 
-def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
-    """Run methods on a grid with the given options; return 0, 1 if a cell failed, or 130 if it was stopped."""
-    preset = load_preset(arguments.preset)
-    place = find_place(
+def data_location(arguments: argparse.Namespace, preset: Preset) -> DataLocation:
+    """Return the data that the options of a command name."""
+    return find_location(
         arguments.data,
         preset=preset,
         cache_dir=arguments.cache,
@@ -84,14 +83,20 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         labels=arguments.labels,
         ignore=arguments.ignore,
     )
-    domains = choose_grid_domains(arguments.data, place, arguments.domains)
+
+
+def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
+    """Run methods on a grid with the given options; return 0, 1 if a cell failed, or 130 if it was stopped."""
+    preset = load_preset(arguments.preset)
+    location = data_location(arguments, preset)
+    domains = choose_grid_domains(arguments.data, location, arguments.domains)
     splits = make_splits(domains.names, split_names(arguments.splits))
     cells = make_cells(
         methods,
         splits,
         arguments.seeds,
         preset=preset,
-        data=place.settings(),
+        data=location.settings(),
         edits=parse_edits(arguments.set),
         selected=read_selected(arguments.selected, methods, splits, preset=preset.name),
     )
@@ -107,12 +112,12 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         for cell in by_device.values():
             check_devices(config_from({**cell.settings, "out": str(results)}))
     sys.stderr.write(describe_splits(splits, domains))
-    prepare_place(place, workers=arguments.workers or default_workers())
-    check_grid_data(mine, results, place)
-    write_plan(results, cells, _kept_options(arguments, place))
+    prepare_location(location, workers=arguments.workers or default_workers())
+    check_grid_data(mine, results, location)
+    write_plan(results, cells, _kept_options(arguments, location))
     try:
         with _display(results, mine) as report:
-            summary = run_cells(mine, results=results, place=place, executor=_executor(arguments), report=report)
+            summary = run_cells(mine, results=results, location=location, executor=_executor(arguments), report=report)
     except KeyboardInterrupt:
         sys.stderr.write("Stopped at once. The same command resumes from the last checkpoints.\n")
         return INTERRUPTED
@@ -130,12 +135,12 @@ def describe_splits(splits: Sequence[Split], domains: Domains) -> str:
     return "".join(lines)
 
 
-def _kept_options(arguments: argparse.Namespace, place: Place) -> dict[str, str | list[str]]:
-    """Return the options that make the grid what it is, with absolute paths."""
+def _kept_options(arguments: argparse.Namespace, location: DataLocation) -> dict[str, str | list[str]]:
+    """Return the options that determine the grid, with absolute paths."""
     given, data = vars(arguments), arguments.data
     paths = {name: given[name] for name in ("mapping", "selected") if given[name] not in (None, "paper")}
     options: dict[str, str | list[str] | None] = {
-        "data": data if data == DRAWN else str(Path(data).expanduser().absolute()) if data else place.root,
+        "data": data if data == SYNTHETIC_DATA else str(Path(data).expanduser().absolute()) if data else location.root,
         "domains": arguments.domains,
         "labels": arguments.labels,
         "ignore": arguments.ignore,
@@ -199,15 +204,15 @@ def read_selected(
     root = Path(str(resources.files("ldstyle") / "configs" / "selected")) if folder == "paper" else Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"There is no folder '{root}' of selected settings, METHOD-SPLIT.yaml each.")
-    chosen, places = {}, []
+    chosen, folders = {}, []
     for name, split in [(method.base or method.name, split) for method in methods for split in splits]:
         direct = root / f"{name}-{split.name}.yaml"
         searched = search_folder(root, preset, split.sources) / f"{name}.yaml"
-        places.append((direct, searched))
+        folders.append((direct, searched))
         for path in (path for path in (searched, direct) if path.is_file()):
             chosen[name, split.name] = read_settings(path)
     if not chosen:
-        direct, searched = places[0]
+        direct, searched = folders[0]
         raise FileNotFoundError(
             f"'{root}' has no settings for this grid; expected e.g. '{direct.name}', or '{searched.relative_to(root)}' "
             "as `ldstyle search` writes it."

@@ -1,4 +1,4 @@
-"""The options that several commands share: the same thing has the same name and the same words everywhere."""
+"""Options shared by several commands, with one name and one help text each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _texts() -> dict[str, dict[str, Any]]:
     switch = {"action": "store_true"}
     images = "files, folders, patterns such as 'tiles/**/*.png', '-' for a list on standard input"
     trust = "read the data folder, label map and weights that the records name; only for results of your own"
-    columns = "label columns of custom CSV files (default: all but path, domain, mask, scene)"
+    columns = "label columns of custom CSV files (default: all but path, domain, mask, scene, gsd)"
     bands = "bands of the images, numbers or NAME=NUMBER (default: 8-bit RGB, or all bands with --range)"
     values = "darkest and brightest value, of all bands or each; or percentiles, 1%% 99%% (default: that of 8 bits)"
     return {
@@ -105,7 +105,7 @@ def subcommands(parser: argparse.ArgumentParser) -> Callable[[Run], argparse.Arg
 
 
 def choose_device(arguments: argparse.Namespace) -> torch.device:
-    """Return the device that was asked for."""
+    """Return the requested device."""
     import torch
 
     if arguments.device == "auto":

@@ -17,7 +17,7 @@ RECORD = ".ldstyle-outputs.jsonl"
 
 @contextmanager
 def guarded(*outputs: Path, inputs: Iterable[Path | str] = (), force: bool = False) -> Iterator[None]:
-    """Refuse to write over what is not ldstyle's, then record what the block has written, even if it fails.
+    """Refuse to overwrite files of others, then record the files that the block has written, even if it fails.
 
     Args:
         outputs: Files about to be written, or folders that are ldstyle's as a whole.
@@ -38,7 +38,7 @@ def guarded(*outputs: Path, inputs: Iterable[Path | str] = (), force: bool = Fal
 
 
 def check_outputs(*outputs: Path, inputs: Iterable[Path | str] = (), force: bool = False) -> None:
-    """Refuse to write over what is not ldstyle's; see :func:`guarded`."""
+    """Refuse to overwrite files of others; see :func:`guarded`."""
     existing = [(output, file) for output in outputs for file in _files(output)]
     if force or not existing:
         return

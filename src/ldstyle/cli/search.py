@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     elsewhere, with the same --out or --storage, it joins in. The exit code is 130 if it was stopped on request.
     """
     config = read_config(arguments)
-    from ldstyle.benchmark.grid.imagery import prepare_place
+    from ldstyle.benchmark.grid.imagery import prepare_location
     from ldstyle.benchmark.search.cost import estimate_cost
     from ldstyle.benchmark.search.objective import fold_config
     from ldstyle.benchmark.search.study import phases
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ldstyle.runs.processes import check_devices
 
     check_devices(fold_config(phases(config)[0].settings, config.folds[0], config.out))
-    prepare_place(config.place, workers=arguments.workers)
+    prepare_location(config.location, workers=arguments.workers)
     sys.stderr.write(estimate_cost(config).describe(workers=arguments.workers) + "\n")
     if arguments.dry_run:
         return 0
@@ -87,26 +87,18 @@ def draw(config: SearchConfig) -> list[Path]:
 
 def read_config(arguments: argparse.Namespace) -> SearchConfig:
     """Build the search from the options."""
-    from ldstyle.benchmark.grid.imagery import find_place, search_folder
+    from ldstyle.benchmark.grid.imagery import search_folder
     from ldstyle.benchmark.grid.methods import load_method
     from ldstyle.benchmark.grid.presets import load_preset
     from ldstyle.benchmark.search.study import SearchConfig
-    from ldstyle.cli.grid import parse_edits
+    from ldstyle.cli.grid import data_location, parse_edits
 
     preset = load_preset(arguments.preset)
     sources = tuple(arguments.sources)
     return SearchConfig(
         method=load_method(arguments.method),
         sources=sources,
-        place=find_place(
-            arguments.data,
-            preset=preset,
-            cache_dir=arguments.cache,
-            sea=arguments.sea,
-            mapping=arguments.mapping,
-            labels=arguments.labels,
-            ignore=arguments.ignore,
-        ),
+        location=data_location(arguments, preset),
         preset=preset,
         out=arguments.out or search_folder(Path("runs", "search"), preset.name, sources),
         storage=arguments.storage,

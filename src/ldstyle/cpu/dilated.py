@@ -77,7 +77,7 @@ def _convolve(feats: Tensor, weight: Tensor, dilation: tuple[int, int]) -> Tenso
 
 
 def _weight_slopes(feats: Tensor, grad: Tensor, weight: Tensor, dilation: tuple[int, int]) -> Tensor:
-    """Return Σ grad · shifted input for each place of the kernel, (C, 1, K, K)."""
+    """Return Σ grad · shifted input for each position of the kernel, (C, 1, K, K)."""
     rows, slopes = (value.permute(0, 2, 3, 1).contiguous() for value in (feats, grad))  # channels side by side
     height, width = feats.shape[2:]
     result = torch.zeros_like(weight)
@@ -90,7 +90,7 @@ def _weight_slopes(feats: Tensor, grad: Tensor, weight: Tensor, dilation: tuple[
 
 
 def _overlap(shift: int, size: int) -> tuple[slice, slice]:
-    """Return where a line and the line shifted by ``shift`` meet, in the places of each."""
+    """Return where a line and the line shifted by ``shift`` meet, in the positions of each."""
     start, stop = max(0, -shift), max(0, min(size, size - shift))
     start = min(start, stop)
     return slice(start, stop), slice(start + shift, stop + shift) if stop > start else slice(0, 0)

@@ -54,7 +54,7 @@ def jitter_bands() -> Callable[..., None]:
 
 
 def compile_kernel(function: Function, signature: str | list[str]) -> Function:
-    """Compile a function, or load what an earlier process stored beside this file or in the user's cache folder."""
+    """Compile a function, or load it as stored by an earlier process, next to this file or in the user's cache."""
     kernel: Function
     try:
         kernel = njit(signature, cache=True, **_OPTIONS)(function)

@@ -13,21 +13,20 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from ldstyle.data.loading.bands import load_image, to_squares
 from ldstyle.data.loading.image_format import ImageFormat
-from ldstyle.evaluation.scores import evaluating, probabilities
-from ldstyle.nn.backbones.layout import logits_of
+from ldstyle.evaluation.predict import predict
+from ldstyle.evaluation.scores import probabilities
 from ldstyle.runs.model_file import LoadedModel, load_model
+from ldstyle.runs.normalized_net import WHITES, NormalizedNet
 
 Picture: TypeAlias = str | PathLike[str] | Image.Image | NDArray[Any] | Tensor
 """A file, a Pillow image in RGB, an array (H, W, 3) uint8, or a tensor (C, H, W), uint8 or in [0, 1].
 
 A model of other bands than 8-bit RGB takes no Pillow image, and an array (bands, H, W) of values as in a file.
 """
-
-_WHITES = {torch.uint8: 255, torch.uint16: 65535}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +51,7 @@ class Prediction:
         return [tuple(name for name, found in zip(self.vocabulary, row, strict=True) if found) for row in self.present]
 
 
-class Classifier(nn.Module):
+class Classifier(NormalizedNet):
     """A plain backbone with its preprocessing, vocabulary and thresholds.
 
     Args:
@@ -60,21 +59,13 @@ class Classifier(nn.Module):
 
     Attributes:
         backbone: The network itself, normalised images in and logits out.
+        normalise: The normalisation of its images.
         model: Everything known about it.
     """
 
-    _scale: Tensor
-    _shift: Tensor
-
     def __init__(self, model: LoadedModel) -> None:
-        super().__init__()
-        self.backbone = model.backbone
+        super().__init__(model.backbone, model.preprocessing)
         self.model = model
-        mean, std = (
-            torch.tensor(values).view(-1, 1, 1) for values in (model.preprocessing.mean, model.preprocessing.std)
-        )
-        self.register_buffer("_scale", 1 / std, persistent=False)
-        self.register_buffer("_shift", -mean / std, persistent=False)
         self.eval()
 
     @property
@@ -97,24 +88,6 @@ class Classifier(nn.Module):
         """Height and width of the images the network takes."""
         return self.model.size
 
-    @property
-    def device(self) -> torch.device:
-        """Where the network is; move it with ``to()``."""
-        return next(self.backbone.parameters()).device
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Compute logits, (B, L), of images (B, C, H, W), see :meth:`normalise`, on its device."""
-        return logits_of(self.backbone(self.normalise(images)))
-
-    def normalise(self, images: Tensor) -> Tensor:
-        """Turn images (B, C, H, W) into what the backbone takes.
-
-        Values are of the model's range: uint8 on [0, 255], uint16 on [0, 65535], or floating point in [0, 1].
-        """
-        if images.dtype in _WHITES:
-            return images.to(self._scale.dtype).mul_(self._scale / _WHITES[images.dtype]).add_(self._shift)
-        return images * self._scale + self._shift
-
     def predict(self, images: Picture | Sequence[Picture], *, batch_size: int = 32) -> Prediction:
         """Predict the labels of images of any size; they are resized to the square the network takes.
 
@@ -130,11 +103,10 @@ class Classifier(nn.Module):
         """
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
-        logits = []
-        with evaluating(self), torch.inference_mode():
-            for batch in _batches(images, self.model, batch_size=batch_size):
-                logits.append(self(batch.to(self.device, non_blocking=True)).float())
-        return self.judge(torch.cat(logits).cpu() if logits else torch.empty(0, len(self.vocabulary)))
+        pictures = _pictures(images)
+        if not len(pictures):
+            return self.judge(torch.empty(0, len(self.vocabulary)))
+        return self.judge(predict(self, _batches(pictures, self.model, batch_size=batch_size)).logits)
 
     def judge(self, logits: Tensor) -> Prediction:
         """Turn logits, (N, L), into probabilities and labels; labels without training data are unknown."""
@@ -167,18 +139,20 @@ def read_image(path: Path, size: int, image_format: ImageFormat | None = None) -
     return load_image(path, size, image_format)
 
 
-def _batches(images: Picture | Sequence[Picture], model: LoadedModel, *, batch_size: int) -> Iterator[Tensor]:
-    """Yield batches of squares, (B, C, S, S), each of one dtype."""
+def _pictures(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
     if isinstance(images, Tensor) and images.ndim == 4:
-        pictures: Sequence[Picture] = list(images)
-    elif isinstance(images, str | PathLike | Image.Image | np.ndarray | Tensor):
-        pictures = [images]
-    else:
-        pictures = images
+        return list(images)
+    if isinstance(images, str | PathLike | Image.Image | np.ndarray | Tensor):
+        return [images]
+    return images
+
+
+def _batches(pictures: Sequence[Picture], model: LoadedModel, *, batch_size: int) -> Iterator[Tensor]:
+    """Yield batches of squares, (B, C, S, S), each of one dtype."""
     for start in range(0, len(pictures), batch_size):
         squares = [_square(picture, model) for picture in pictures[start : start + batch_size]]
         if len({square.dtype for square in squares}) > 1:
-            squares = [square.float() / _WHITES.get(square.dtype, 1) for square in squares]
+            squares = [square.float() / WHITES.get(square.dtype, 1) for square in squares]
         yield torch.stack(squares)
 
 
@@ -219,7 +193,7 @@ def _square(picture: Picture, model: LoadedModel) -> Tensor:
 def _checked(image: Tensor, channels: int) -> Tensor:
     if image.ndim != 3 or image.shape[0] != channels:
         raise ValueError(f"A tensor must be ({channels}, H, W) or (B, {channels}, H, W); got {tuple(image.shape)}.")
-    if image.dtype in _WHITES:
+    if image.dtype in WHITES:
         return image
     if not image.is_floating_point() or not bool(((image >= 0) & (image <= 1)).all()):
         raise ValueError(
@@ -234,5 +208,5 @@ def _resized(image: Tensor, size: int) -> Tensor:
         return image
     pixels = image[None].float()
     result = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True, align_corners=False)[0]
-    white = _WHITES.get(image.dtype)
+    white = WHITES.get(image.dtype)
     return result.clamp(0, 1) if white is None else result.round().clamp(0, white).to(image.dtype)

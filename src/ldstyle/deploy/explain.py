@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ldstyle.data.loading.bands import image_extent, read_picture
 from ldstyle.deploy.classifier import Classifier, Prediction
-from ldstyle.evaluation.scores import evaluating
 from ldstyle.nn import activation_maps, analyse_head
+from ldstyle.nn.backbones.probe import evaluating
 
 INK, QUIET = "#222222", "#6b6b6b"
 _COLOURS = "inferno"
@@ -56,9 +56,9 @@ class Explainer:
         self._head = analyse_head(classifier.backbone, image_size=(classifier.size, classifier.size))
 
     def __call__(self, images: Tensor) -> Explanation:
-        """Explain images, (N, C, S, S), as :meth:`Classifier.normalise` takes them."""
+        """Explain images, (N, C, S, S), as ``Classifier.normalise`` takes them."""
         with evaluating(self.classifier):
-            inputs = self.classifier.normalise(images.to(self.classifier.device))
+            inputs = self.classifier.normalise(images)
             maps, logits = activation_maps(self.classifier.backbone, self._head, inputs)
         maps = maps.relu().cpu().masked_fill(self.classifier.untrained[:, None, None], 0)
         return Explanation(maps, self.classifier.judge(logits.float().cpu()))

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ldstyle.evaluation.scores import evaluating
 from ldstyle.files import give_default_mode, replace_file
 from ldstyle.nn.backbones.layout import logits_of
+from ldstyle.nn.backbones.probe import evaluating
 from ldstyle.runs.backbone import pretrained_settings
 from ldstyle.runs.model_file import LoadedModel
 from ldstyle.seeding import derive_seed

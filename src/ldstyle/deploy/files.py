@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -16,8 +17,7 @@ from torch import Tensor
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.deploy.classifier import Classifier, Prediction, read_image
 from ldstyle.deploy.read_ahead import read_ahead
-from ldstyle.evaluation.scores import evaluating
-from ldstyle.evaluation.style_statistics import logits_and_style
+from ldstyle.evaluation.predict import predict
 from ldstyle.nn import InsertionPoint
 from ldstyle.runs.model_file import LoadedModel
 
@@ -72,28 +72,28 @@ def predict_files(
     """
     problems: list[str] = []
     kept: list[Path] = []
-    logits: list[Tensor] = []
-    styles: list[Tensor] = []
-    done = 0
-    with evaluating(classifier), torch.inference_mode():
+
+    def readable() -> Iterator[Tensor]:
+        done = 0
         for batch, pixels, wrong in read_images(paths, classifier.model, batch_size, workers or os.cpu_count() or 1):
-            problems += wrong
-            done += len(batch) + len(wrong)
+            problems.extend(wrong)
             # After a problem the rest is only read, so that all problems are named at once.
             if pixels is not None and (skip_bad or not problems):
-                images = classifier.normalise(torch.from_numpy(pixels).to(classifier.device, non_blocking=True))
-                batch_logits, batch_styles = logits_and_style(classifier.backbone, style_points, images)
-                logits.append(batch_logits.float())
-                styles.append(batch_styles)
-                kept += batch
+                kept.extend(batch)
+                yield torch.from_numpy(pixels)
+            done += len(batch) + len(wrong)
             if progress is not None:
                 progress(done, len(paths), "images")
+
+    batches = readable()
+    first = next(batches, None)
+    outputs = None if first is None else predict(classifier, chain([first], batches), style_points=style_points)
     if problems and not skip_bad:
         refuse_bad(problems)
-    if not kept:
+    if outputs is None:
         refuse_all(problems)
-    prediction = classifier.judge(torch.cat(logits).cpu())
-    return FilePredictions(tuple(kept), prediction, torch.cat(styles).cpu() if style_points else None, tuple(problems))
+    prediction = classifier.judge(outputs.logits)
+    return FilePredictions(tuple(kept), prediction, outputs.style if style_points else None, tuple(problems))
 
 
 def refuse_bad(problems: Sequence[str]) -> NoReturn:

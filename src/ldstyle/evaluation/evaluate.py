@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.maps import localize_learned, localize_predictions
 from ldstyle.evaluation.calibration import calibration_table, source_temperature
-from ldstyle.evaluation.predict import Predictions, predict, write_predictions
+from ldstyle.evaluation.predict import Predictions, predict_pool, write_predictions
 from ldstyle.evaluation.scores import probabilities, score_table
 from ldstyle.files import replace_text
 from ldstyle.runs.attention_file import ATTENTION, load_attention, set_attention
@@ -44,13 +43,13 @@ def evaluate(
         run_dir: Folder of a finished run.
         domain: Name of the domain.
         root: Data folder; by default the one the run was trained from.
-        progress: Told of the work of building a cache.
+        progress: Called as a cache is built.
 
     Returns:
-        What ``evaluations/DOMAIN.json`` holds: the scores on the domain's test part (the paper's number) and on all of
-        it, and the calibration error of each label on both, before and after temperature scaling on source validation.
-        For a source domain, whose other parts were trained on, only the former, and attention is judged on its
-        validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
+        The content of ``evaluations/DOMAIN.json``: the scores on the domain's test part (the paper's number) and on all
+        of it, and the calibration error of each label on both, before and after temperature scaling on source
+        validation. For a source domain, whose other parts were trained on, only the former, and attention is judged on
+        its validation and test parts. If the run kept the weights of its epochs, the same of each under ``epochs``.
     """
     folder = Path(run_dir).expanduser()
     if not is_done(folder):
@@ -62,33 +61,33 @@ def evaluate(
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], size=model.size, cache_dir=cache_dir, progress=progress, image_format=model.image_format)
     fabric = open_device(config)
-    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
-    backbone, batch_size = model.backbone.to(fabric.device), config.optimizer.batch_size
+    network = model.network_on(fabric.device)
+    batch_size = config.optimizer.batch_size
 
     def predicted() -> Predictions:
         unknown = model.untrained_labels
-        return predict(backbone, pool, augmentation, fabric, batch_size=batch_size, untrained_labels=unknown)
+        return predict_pool(network, pool, fabric, batch_size=batch_size, untrained_labels=unknown)
 
     predictions = predicted()
     styled = None
     if (folder / ATTENTION).is_file():
-        styled = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
-    looked = pool  # the training part of a source would flatter
+        styled = load_attention(folder, network.backbone, config, num_labels=len(model.vocabulary)).to(fabric.device)
+    looked = pool  # the training part of a source would give too high scores
     if domain in config.data.sources:
         held_out = np.sort(np.concatenate([split.validation, split.test]))
         looked = Pool([table], [held_out], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     parts = {"test": split.test, "all": None if domain in config.data.sources else np.arange(len(pool))}
 
-    where: dict[str, Any] = {"device": fabric.device, "batch_size": batch_size}
-
     def look(predictions: Predictions) -> dict[str, Any]:
-        """Say how the network as it is scores on the domain, and whether its maps find the labels."""
+        """Score the network in its present state on the domain, and localize its maps."""
         return {
             "scores": {
                 part: None if rows is None else _scores(predictions, rows, model) for part, rows in parts.items()
             },
-            "localization": localize_predictions(backbone, [looked], augmentation, **where),
-            "attention": None if styled is None else localize_learned(styled, [looked], augmentation, **where),
+            "localization": localize_predictions(network, [looked], batch_size=batch_size),
+            "attention": None
+            if styled is None
+            else localize_learned(styled, [looked], network.normalise, batch_size=batch_size),
         }
 
     result = {
@@ -104,7 +103,7 @@ def evaluate(
     }
     result["epochs"] = []
     for epoch, weights, attention in load_epochs(folder):  # last, since they replace the weights of the model
-        backbone.load_state_dict(weights)
+        network.backbone.load_state_dict(weights)
         if styled is not None:
             set_attention(styled, attention)
         row = look(predicted())

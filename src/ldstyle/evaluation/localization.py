@@ -15,7 +15,7 @@ from ldstyle.functional import effective_locations, resize_maps
 Table = dict[str, dict[str, float | int | None]]
 
 MEASURES = ("pointing", "iou", "pointing_chance", "iou_chance", "mass", "coverage")
-"""What is averaged over the maps of a label. ``pointing_chance`` is also the mass of the uniform map in the region."""
+"""Measures averaged over the maps of a label. ``pointing_chance`` is also the mass of the uniform map in the region."""
 
 
 class Hits(NamedTuple):
@@ -91,7 +91,7 @@ class Localization:
         self._judged, self._regions = torch.zeros(2, len(self.vocabulary), dtype=torch.int64)
 
     def update(self, attn: Tensor, regions: Tensor) -> None:
-        """Add a batch; see :func:`locate`. Maps and regions must be flipped alike."""
+        """Add a batch; see :func:`locate`. Maps and regions must have the same flips."""
         if attn.shape[1] != len(self.vocabulary):
             raise ValueError(f"`attn` must have {len(self.vocabulary)} labels, as the vocabulary; got {attn.shape[1]}.")
         hits = locate(attn, regions)

@@ -1,9 +1,9 @@
-"""Scores of the plain backbone on held-back source samples, by domain."""
+"""The one path from images to logits: validation, search, evaluation, deployment and figures take it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +16,72 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ldstyle.data.loading.augmentation import Augmentation
-from ldstyle.data.loading.pool import Pool
-from ldstyle.evaluation.scores import mean_bce, nullable, predict_logits, probabilities, score_table
+from ldstyle.data.loading.pool import Batch, Pool
+from ldstyle.evaluation.scores import mean_bce, nullable, probabilities, score_table
 from ldstyle.files import replace_file
 from ldstyle.metrics import average_precision, best_thresholds
+from ldstyle.nn import InsertionPoint
+from ldstyle.nn.backbones.layout import capture, logits_of
+from ldstyle.nn.backbones.probe import evaluating
+from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.processes import Processes
 
 MIN_SAMPLES = 10
 """Known positives, and negatives, of a label that a threshold is fitted to at least."""
 
 PREDICTIONS = "predictions.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Outputs of a network for N images, on the host, in the order of the images.
+
+    Attributes:
+        logits: (N, L) float32.
+        style: Channel means, then standard deviations, point by point, (N, F) float32; F = 0 without style points.
+    """
+
+    logits: Tensor
+    style: Tensor
+
+
+def predict(model: nn.Module, batches: Iterable[Tensor], *, style_points: Sequence[InsertionPoint] = ()) -> Outputs:
+    """Compute logits in eval mode and without gradient; the mode of every submodule is restored.
+
+    Args:
+        model: A :class:`NormalizedNet`, which takes pixels on any device, or a network that takes the batches as they
+            are.
+        batches: Images, (B, C, H, W).
+        style_points: Insertion points of the backbone at which style is measured in the same pass.
+    """
+    backbone = model.backbone if isinstance(model, NormalizedNet) else model
+    logits: list[Tensor] = []
+    styles: list[Tensor] = []
+    with evaluating(model), torch.no_grad():
+        for images in batches:
+            with capture(backbone, style_points, images, _measure_style) as captured:
+                logits.append(logits_of(model(images)).float())
+            if captured:
+                styles.append(torch.cat([captured[point.name] for point in style_points], dim=1))
+    if not logits:
+        raise ValueError("`batches` must hold at least one batch of images; got none.")
+    # Only now: copying each batch to the host would make the device wait for it.
+    found = torch.cat(logits).cpu()
+    return Outputs(found, torch.cat(styles).cpu() if styles else torch.empty(len(found), 0))
+
+
+def _measure_style(_point: InsertionPoint, feats: Tensor) -> Tensor:
+    var, mean = torch.var_mean(feats.float(), dim=(2, 3), correction=0)
+    return torch.cat([mean, var.sqrt()], dim=1)
+
+
+def pool_batches(
+    pool: Pool, rows: NDArray[np.int64] | None = None, *, batch_size: int, masks: bool = False
+) -> Iterator[Batch]:
+    """Yield samples of a pool without augmentation, by default all of them, in the order of ``rows``."""
+    rows = np.arange(len(pool)) if rows is None else rows
+    for start in range(0, len(rows), batch_size):
+        yield pool.gather(rows[start : start + batch_size], masks=masks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,34 +177,24 @@ class Predictions:
         return tensors
 
 
-def predict(
-    backbone: nn.Module,
+def predict_pool(
+    model: NormalizedNet,
     pool: Pool,
-    augmentation: Augmentation,
     fabric: Fabric,
     *,
     batch_size: int,
     untrained_labels: Sequence[str] = (),
 ) -> Predictions:
-    """Run the plain backbone over a pool, un-augmented; the processes share the work and all get the result."""
+    """Predict all samples of a pool without augmentation; the processes divide the work and all get the result."""
     processes = Processes(fabric)
-    mine = processes.share(len(pool))
+    mine = processes.part(len(pool))
     with fabric.autocast():
-        images = plain_images(pool, mine, augmentation, fabric.device, batch_size=batch_size)
-        logits = predict_logits(backbone, images, device=fabric.device)
-    return Predictions(pool, processes.gather(logits)[: len(pool)], untrained_labels)
-
-
-def plain_images(
-    pool: Pool, rows: NDArray[np.int64], augmentation: Augmentation, device: torch.device, *, batch_size: int
-) -> Iterator[Tensor]:
-    """Yield normalised images without augmentation, (B, 3, S, S) on the device."""
-    for start in range(0, len(rows), batch_size):
-        yield augmentation.normalise(pool.gather(rows[start : start + batch_size]).images.to(device, non_blocking=True))
+        outputs = predict(model, (batch.images for batch in pool_batches(pool, mine, batch_size=batch_size)))
+    return Predictions(pool, processes.gather(outputs.logits)[: len(pool)], untrained_labels)
 
 
 def flat_scalars(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numbers of a nested row by their path, for loggers; what is undefined is left out."""
+    """Return the numbers of a nested row by their path, for loggers; undefined values are left out."""
     scalars: dict[str, float] = {}
     for key, value in row.items():
         if isinstance(value, Mapping):

@@ -1,62 +1,21 @@
-"""From a backbone and images to scores, and from scores to the table of metrics a record holds."""
+"""From logits to scores, and from scores to the table of metrics of a record."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ldstyle.metrics import average_precision, class_f1, class_f1_cpcr, overall_f1
-from ldstyle.nn.backbones.layout import logits_of
-
-
-@contextmanager
-def evaluating(backbone: nn.Module) -> Iterator[None]:
-    """Set a network to eval mode inside; on exit the mode of every submodule is as it was."""
-    modes = {module: module.training for module in backbone.modules()}
-    backbone.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            # train() rather than the bare flag: some modules drop there what they cached in eval mode (LeViT).
-            if training and not module.training:
-                module.train()
-            module.training = training
-
-
-def predict_logits(backbone: nn.Module, batches: Iterable[Tensor], *, device: torch.device | str = "cpu") -> Tensor:
-    """Compute logits of images in eval mode; the mode of every submodule is restored.
-
-    Args:
-        backbone: Plain backbone, on ``device``.
-        batches: Normalised images, (B, 3, H, W), anywhere.
-        device: Where to compute.
-
-    Returns:
-        Logits, (N, L) float32 on the CPU, in the order of the images.
-    """
-    with evaluating(backbone), torch.no_grad():
-        # Left on the device until the end: copying each batch would make the device wait for the host.
-        logits = [logits_of(backbone(images.to(device, non_blocking=True))).float() for images in batches]
-    if not logits:
-        raise ValueError("`batches` must hold at least one batch of images; got none.")
-    return torch.cat(logits).cpu()
 
 
 def probabilities(logits: Tensor) -> Tensor:
     """Turn logits into scores in float64: float32 would tie all logits above 17 at 1 and change their ranking."""
     return logits.double().sigmoid()
-
-
-def predict_scores(backbone: nn.Module, batches: Iterable[Tensor], *, device: torch.device | str = "cpu") -> Tensor:
-    """Compute the probabilities of all labels, (N, L) float64 on the CPU; see :func:`predict_logits`."""
-    return probabilities(predict_logits(backbone, batches, device=device))
 
 
 def mean_bce(logits: Tensor, labels: Tensor) -> float:
@@ -106,6 +65,6 @@ def score_table(
 
 
 def nullable(value: Tensor | float) -> float | None:
-    """Return a number for JSON, which has no NaN: ``None`` stands for it."""
+    """Return a number for JSON, which has no NaN; ``None`` replaces it."""
     number = float(value)
     return None if math.isnan(number) else number

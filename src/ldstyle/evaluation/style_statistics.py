@@ -1,41 +1,36 @@
-"""What the sources look like to a backbone: their style statistics and label frequencies, kept with the model."""
+"""Style statistics and label frequencies of the sources, stored with the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ldstyle.data.loading.augmentation import Augmentation
-from ldstyle.data.loading.pool import Pool
-from ldstyle.evaluation.scores import evaluating, probabilities
+from ldstyle.data.loading.pool import Batch, Pool
+from ldstyle.evaluation.predict import pool_batches, predict
+from ldstyle.evaluation.scores import probabilities
 from ldstyle.nn import InsertionPoint, insertion_points
-from ldstyle.nn.backbones.layout import logits_of, visiting
+from ldstyle.runs.normalized_net import NormalizedNet
 
 CENTER, COUNT, SPREAD, QUANTILES = "style/center", "style/count", "style/spread", "style/quantiles"
 CONCENTRATION = "style/concentration"
 PREVALENCE, MEAN_PROBABILITY = "label/prevalence", "label/mean_probability"
 UNKNOWN = -1.0
-"""Stands for the prevalence of a label that no source knows."""
+"""Prevalence of a label that is unknown in all sources."""
 
 _LEVELS = 101
 _MOST_IMAGES = 1000  # per domain; the error of a mean is 0.03 spreads then
 _POINTS = 2
 
 
-LabelledImages: TypeAlias = Iterable[tuple[Tensor, Tensor, Tensor]]
-"""Batches of normalised images (B, 3, S, S), labels (B, L), 1 present, 0 absent, -1 unknown, and domains (B,)."""
-
-
 def source_style_statistics(
-    backbone: nn.Module,
-    batches: LabelledImages,
+    model: nn.Module,
+    batches: Iterable[Batch],
     *,
-    held_back: LabelledImages | None = None,
+    held_back: Iterable[Batch] | None = None,
     image_size: int | None = None,
 ) -> dict[str, Tensor]:
     """Summarise source images, so that unlabelled images can later be compared with them.
@@ -44,10 +39,10 @@ def source_style_statistics(
     the root mean squared difference to the nearest domain's mean, each entry in units of its spread within domains.
 
     Args:
-        backbone: Plain backbone; its modes are restored.
-        batches: Images on its device whose style is summarised; all training images, since the error of the
-            comparison falls with their number.
-        held_back: Images that were not trained on, whose probabilities are therefore honest; by default ``batches``.
+        model: A network that takes the images of the batches; its modes are restored.
+        batches: Samples whose style is summarised; all training samples, since the error of the comparison falls with
+            their number.
+        held_back: Samples that were not trained on, whose probabilities are therefore honest; by default ``batches``.
         image_size: Height and width of the images; by default the network's own.
 
     Returns:
@@ -57,10 +52,11 @@ def source_style_statistics(
         each without the image itself in its domain's mean, and ``label/prevalence`` and ``label/mean_probability``,
         (L,); a prevalence that is not known is -1.
     """
+    backbone = model.backbone if isinstance(model, NormalizedNet) else model
     points = style_points(backbone, image_size=image_size)
-    style, scores, truth, numbers = _collect(backbone, points, batches)
+    style, scores, truth, numbers = _collect(model, points, batches)
     if held_back is not None:
-        _, scores, truth, _ = _collect(backbone, (), held_back)
+        _, scores, truth, _ = _collect(model, (), held_back)
     known = (truth >= 0).sum(dim=0)
     prevalence = torch.where(known > 0, (truth == 1).sum(dim=0) / known.clamp(min=1), UNKNOWN)
     return _style_summary(style.double(), numbers) | {
@@ -70,23 +66,25 @@ def source_style_statistics(
 
 
 def _collect(
-    backbone: nn.Module, points: Sequence[InsertionPoint], batches: LabelledImages
+    model: nn.Module, points: Sequence[InsertionPoint], batches: Iterable[Batch]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return style (N, F), probabilities (N, L), labels (N, L) and domains (N,) of all images, on the CPU."""
-    parts = []
-    with evaluating(backbone), torch.no_grad():
-        for images, labels, domain in batches:
-            logits, style = logits_and_style(backbone, points, images)
-            parts.append((style.cpu(), probabilities(logits).cpu(), labels.cpu(), domain.cpu()))
-    if not parts:
-        raise ValueError("`batches` must hold at least one batch of images; got none.")
-    style, scores, truth, numbers = (torch.cat(part) for part in zip(*parts, strict=True))
-    return style, scores, truth, numbers
+    labels: list[Tensor] = []
+    domains: list[Tensor] = []
+
+    def images() -> Iterator[Tensor]:
+        for batch in batches:
+            labels.append(batch.labels)
+            domains.append(batch.domain)
+            yield batch.images
+
+    outputs = predict(model, images(), style_points=points)
+    return outputs.style, probabilities(outputs.logits), torch.cat(labels), torch.cat(domains)
 
 
 def _style_summary(style: Tensor, numbers: Tensor) -> dict[str, Tensor]:
-    domains, place = numbers.unique(return_inverse=True)
-    members = [style[place == d] for d in range(len(domains))]
+    domains, group = numbers.unique(return_inverse=True)
+    members = [style[group == d] for d in range(len(domains))]
     center = torch.stack([member.mean(dim=0) for member in members])
     variance = torch.stack([member.var(dim=0, correction=0) for member in members]).mean(dim=0)
     spread = _floored(variance.sqrt())
@@ -94,8 +92,8 @@ def _style_summary(style: Tensor, numbers: Tensor) -> dict[str, Tensor]:
     distances = style_distances(style, center, spread)
     # An image draws the mean of its domain to itself; without it the distance is n / (n - 1) times as long.
     rows = torch.arange(len(style))
-    distances[rows, place] *= (count / (count - 1).clamp(min=1))[place]
-    within = (style - center[place]) / spread
+    distances[rows, group] *= (count / (count - 1).clamp(min=1))[group]
+    within = (style - center[group]) / spread
     first = torch.linalg.matrix_norm(within, ord=2) ** 2
     concentration = (first / within.square().sum().clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1)
     return {
@@ -107,13 +105,9 @@ def _style_summary(style: Tensor, numbers: Tensor) -> dict[str, Tensor]:
     }
 
 
-def labelled_images(
-    pool: Pool, augmentation: Augmentation, device: torch.device, *, batch_size: int
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield what :func:`source_style_statistics` takes from a pool, without augmentation; evenly chosen if many."""
-    for rows in torch.from_numpy(_chosen_rows(pool)).split(batch_size):
-        batch = pool.gather(rows.numpy())
-        yield augmentation.normalise(batch.images.to(device, non_blocking=True)), batch.labels, batch.domain
+def labelled_batches(pool: Pool, *, batch_size: int) -> Iterator[Batch]:
+    """Yield what :func:`source_style_statistics` takes from a pool; evenly chosen samples if there are many."""
+    return pool_batches(pool, _chosen_rows(pool), batch_size=batch_size)
 
 
 def _chosen_rows(pool: Pool) -> NDArray[np.int64]:
@@ -123,35 +117,11 @@ def _chosen_rows(pool: Pool) -> NDArray[np.int64]:
 
 
 def style_points(backbone: nn.Module, *, image_size: int | None = None) -> tuple[InsertionPoint, ...]:
-    """Return the first two stages of a backbone, where style lives."""
+    """Return the first two stages of a backbone, which carry most of the style."""
     size = None if image_size is None else (image_size, image_size)
     listing = insertion_points(backbone, image_size=size)
     stages = [point for point in listing if point.stage is None or point.stage >= 1]
     return tuple((stages or list(listing))[:_POINTS])
-
-
-def logits_and_style(backbone: nn.Module, points: Sequence[InsertionPoint], images: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute logits and style in one forward pass, in the backbone's mode and without gradient.
-
-    Args:
-        backbone: Plain backbone.
-        points: Where style is read.
-        images: Normalised images, (B, 3, H, W).
-
-    Returns:
-        Logits (B, L), and style (B, F) float32: channel means, then standard deviations, point by point.
-    """
-    found: dict[str, Tensor] = {}
-    size = (images.shape[2], images.shape[3])
-
-    def measure(point: InsertionPoint, feats: Tensor) -> None:
-        var, mean = torch.var_mean(feats.float(), dim=(2, 3), correction=0)
-        found[point.name] = torch.cat([mean, var.sqrt()], dim=1)
-
-    with torch.no_grad(), visiting(backbone, points, size, measure):
-        logits = logits_of(backbone(images))
-    style = [found[point.name] for point in points]
-    return logits, torch.cat([logits.new_empty(len(images), 0, dtype=torch.float32), *style], dim=1)
 
 
 def style_distances(style: Tensor, center: Tensor, spread: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def check_feats(feats: Tensor) -> tuple[int, int, int, int]:
-    """Return (B, C, H, W) of a feature map, or say what it should have been."""
+    """Return (B, C, H, W) of a feature map, or raise with the expected shape."""
     if feats.ndim != 4 or not feats.is_floating_point():
         raise ValueError(
             f"`feats` must be a floating-point map of shape (B, C, H, W); got {feats.dtype} of shape "
@@ -18,7 +18,7 @@ def check_feats(feats: Tensor) -> tuple[int, int, int, int]:
 
 
 def check_maps(attn: Tensor, *, name: str = "attn") -> tuple[int, int, int, int]:
-    """Return (B, L, H, W) of a stack of maps, or say what it should have been."""
+    """Return (B, L, H, W) of a stack of maps, or raise with the expected shape."""
     if attn.ndim != 4 or not attn.is_floating_point():
         raise ValueError(
             f"`{name}` must be a floating-point tensor of shape (B, L, H, W); got {attn.dtype} of shape "

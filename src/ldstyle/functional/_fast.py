@@ -1,4 +1,4 @@
-"""Memory-saving forms of the functions of this package, and the one place that chooses between them and the plain ones.
+"""Memory-saving forms of the functions of this package, and the switch between them and the plain ones.
 
 A fresh map costs more than its arithmetic, so these forms work through the batch in parts, keep little for the backward
 pass and compute the rest again there. Values and gradients are those of the plain forms; second derivatives are not

@@ -21,7 +21,7 @@ from ldstyle.types import Moments
 def unit_mass(attn: Tensor, present: Tensor) -> Tensor:
     """Bring every present label's map to mass one: a_l / Σ_hw a_l (Eq. 1).
 
-    A validity mask stands in place of the paper's ε, so the result does not depend on a map's scale.
+    A validity mask replaces the paper's ε, so the result does not depend on a map's scale.
 
     Args:
         attn: Non-negative maps, (B, L, H, W).

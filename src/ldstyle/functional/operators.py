@@ -105,7 +105,7 @@ def _mix_topk(
     partner, step = partner.to(feats.device), (1 - lam).to(feats)  # (B,), (B, L)
     flat = feats.detach().flatten(2)  # (B, C, HW)
     weights = blend_weights(attn, background=background)[0].flatten(2)  # (B, L, HW)
-    # Equal attention goes by position, on every device alike: a cached map may have fewer than K positive locations.
+    # Ties of attention go by position on every device: a cached map may have fewer than K positive locations.
     ranked = (-ranking.flatten(2)).sort(dim=-1, stable=True).indices[..., :top]  # (B, L, K)
     everywhere = torch.arange(flat.shape[2], device=feats.device).expand(len(flat), -1)
     mixed = feats.flatten(2)

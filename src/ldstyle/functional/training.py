@@ -79,7 +79,7 @@ def objective(
         known: True where the label is annotated, (B, L) bool; unknown labels take no part. ``None`` means all are.
         grounding_weight: Weight of the losses that ground learned attention, where there are any: ``output.grounding``
             and the cross-entropy of ``output.evidence``.
-        classification: Classification loss in the place of the mean binary cross-entropy, a scalar.
+        classification: Classification loss that replaces the mean binary cross-entropy, a scalar.
 
     Returns:
         Scalar loss.

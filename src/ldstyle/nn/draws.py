@@ -51,7 +51,7 @@ Draw: TypeAlias = Mixing | Perturbation | Uncertainty
 
 @dataclass(frozen=True)
 class StyleDraws:
-    """What one style module needs for one batch.
+    """The random draws of one style module for one batch.
 
     Attributes:
         global_: Draw of the global path, with one style per image (L = 1).

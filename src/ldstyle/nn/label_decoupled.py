@@ -15,7 +15,7 @@ from ldstyle.config import (
     MixStyleConfig,
     StoredAttention,
     UniformConfig,
-    background_share,
+    background_weight,
 )
 from ldstyle.functional import (
     attention_diversity,
@@ -153,7 +153,7 @@ class LabelDecoupledStyle(nn.Module):
         Returns:
             Restyled map, (B, C, H, W), and the number of clamped gains, or ``None`` where nothing is clamped.
         """
-        background = background_share(self.config.background, feats.shape[2] * feats.shape[3])
+        background = background_weight(self.config.background, feats.shape[2] * feats.shape[3])
         match self.config.operator, draws.local:
             case EFDMixConfig(top_ratio=top_ratio), Mixing(lam):
                 lam = effective_lambda(lam, batch.present, batch.partner)

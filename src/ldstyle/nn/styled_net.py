@@ -32,10 +32,10 @@ from ldstyle.functional import (
     unit_mass,
 )
 from ldstyle.method_files import method_style
-from ldstyle.nn.backbones.activation_maps import capture, linear_maps, predicted, refresh_bank
+from ldstyle.nn.backbones.activation_maps import linear_maps, predicted, refresh_bank
 from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
 from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve_points
-from ldstyle.nn.backbones.layout import logits_of, visiting
+from ldstyle.nn.backbones.layout import capture, logits_of, visiting
 from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
 from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style
@@ -65,7 +65,7 @@ def attach(
             the first two.
         num_samples: Number of training samples; needed for cached attention, which is looked up by sample number.
         seed: Seed of the network's own random streams.
-        image_size: Height and width of the images, where the backbone does not know them.
+        image_size: Height and width of the images, if the backbone does not declare them.
 
     Returns:
         The styled network. ``net.backbone`` stays the plain backbone.
@@ -149,7 +149,7 @@ class StyledNet(nn.Module):
 
         Args:
             images: Images, (B, 3, H, W).
-            context: All that is known of a training batch, instead of the arguments below.
+            context: Labels, domains and origin of a training batch, instead of the arguments below.
             labels: 1 present, 0 absent, NaN or negative where unknown, (B, L); or bool.
             domain: Domain number of each image from 0, (B,) int64.
             epoch: Epoch of training, counted from 1.
@@ -210,7 +210,7 @@ class StyledNet(nn.Module):
         grounding = 0.0 if attention.grounding == "none" else attention.grounding_weight
         return {"diversity_weight": attention.diversity_weight, "grounding_weight": grounding}
 
-    def share(self, *, rank: int, world: int, gather: Gather) -> None:
+    def distribute(self, *, rank: int, world: int, gather: Gather) -> None:
         """Make this network one of several that train on equal parts of each batch, like one that trains on all of it.
 
         Draws are made for the global batch, and the banks take in the styles and maps of all processes.
@@ -360,7 +360,8 @@ class StyledNet(nn.Module):
             size = (images.shape[2], images.shape[3])
             stack.enter_context(visiting(self.backbone, self.points, size, restyle))
             looks = self._grounded or (self._online and all(draw is None for draw in draws))
-            captured = stack.enter_context(capture(self.backbone, self.head, images)) if looks and self.head else []
+            last = [self.head.point] if looks and self.head else []
+            captured = stack.enter_context(capture(self.backbone, last, images))
             logits = logits_of(self.backbone(images))
         if logits.shape != batch.present.shape:
             raise ValueError(
@@ -370,10 +371,11 @@ class StyledNet(nn.Module):
         output = _collect(logits, self.points, passed, draws)
         if isinstance(self.style, LabelDecoupledConfig):
             output.diagnostics["labels_mixed"] = _mixed_fraction(batch.present, passed.values())
-        if captured and self._grounded:
-            return replace(output, grounding=self._ground(captured[0], logits, batch, passed.values()))
-        if captured:
-            self._remember(captured[0], batch)
+        last_map = captured[self.head.point.name].detach() if self.head and captured else None
+        if last_map is not None and self._grounded:
+            return replace(output, grounding=self._ground(last_map, logits, batch, passed.values()))
+        if last_map is not None:
+            self._remember(last_map, batch)
         return output
 
     def _ground(self, feats: Tensor, logits: Tensor, batch: PairedContext, passed: Iterable[Styled]) -> Tensor:

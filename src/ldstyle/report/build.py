@@ -53,7 +53,7 @@ _LAYOUT: Mapping[str, Sequence[str]] = {
     "Ablations and sensitivity": ("ablation*", "sensitivity"),
     "Setup": ("dataset", "selected*", "search-space"),
 }
-"""Sections of a report and their items, by slug; ``*`` stands for anything."""
+"""Sections of a report and their items, by slug; ``*`` matches anything."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def find_grids(folders: Sequence[Path], *, access: DataAccess = NO_ACCESS) -> li
             found.append((name, path, Results(of_preset, folder=folder, access=access, damaged=damaged)))
     names = [name for name, _, _ in found]
     for name, path, grid in found:
-        # Folders of one name are told apart by their parents.
+        # Folders of one name are distinguished by their parents.
         grid.name = f"{name} in {path.parent}" if names.count(name) > 1 else name
     return [grid for _, _, grid in found]
 
@@ -210,7 +210,7 @@ def list_damaged(grids: Sequence[Results], absent: Sequence[Absent]) -> tuple[st
 def _items(
     grid: Results, *, prefix: str, only: Sequence[str], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, Item | None]]:
-    """Make the items of a grid; of those that were not asked for, only the slug."""
+    """Make the items of a grid; of those that were not requested, only the slug."""
 
     def wanted(slug: str) -> bool:
         return not only or prefix + _file_name(slug) in only

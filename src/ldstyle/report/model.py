@@ -184,7 +184,7 @@ class PValue(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Span(Value):
-    """A range of whole numbers, and if wanted the number within it."""
+    """A range of whole numbers, and optionally the number within it."""
 
     low: float
     high: float

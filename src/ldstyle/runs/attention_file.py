@@ -1,4 +1,4 @@
-"""Learned attention of a finished run, kept beside the model to be looked at; predictions never need it."""
+"""Learned attention of a finished run, stored next to the model for inspection; predictions never need it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def create_network(
 
 
 def check_name(name: str, *, pretrained: bool = False) -> None:
-    """Refuse a name timm does not know, suggesting the nearest; names with a source (``hf-hub:``) are timm's to judge.
+    """Refuse a name that timm lacks, suggesting the nearest; names with a source (``hf-hub:``) are timm's to judge.
 
     Args:
         name: Name of a timm network, with or without a tag.

@@ -43,7 +43,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any], *, recycle: bool = Fals
 
 
 class CheckpointWriter:
-    """Writes checkpoints while training goes on, one at a time; leaving the block waits for the last one.
+    """Writes checkpoints while training continues, one at a time; leaving the block waits for the last one.
 
     Args:
         folder: Folder of the run.
@@ -66,7 +66,7 @@ class CheckpointWriter:
         self._pending = self._pool.submit(save_checkpoint, self._folder, self._copy, recycle=True)
 
     def wait(self) -> None:
-        """Wait until what was to be saved is on disk; errors as in :meth:`save`."""
+        """Wait until the last checkpoint is on disk; errors as in :meth:`save`."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()

@@ -1,4 +1,4 @@
-"""Weights of every epoch, kept if asked for, to see afterwards how a run developed."""
+"""Weights of every epoch, kept on request, to evaluate how a run developed."""
 
 from __future__ import annotations
 

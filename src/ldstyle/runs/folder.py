@@ -36,7 +36,7 @@ def open_run(config: RunConfig) -> RunRecord | None:
     if found and _begun(folder):
         lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
         raise ValueError(
-            f"'{folder}' holds a run with other settings; choose another `out`, or go on with its own by "
+            f"'{folder}' holds a run with other settings; choose another `out`, or resume it with its own settings by "
             f"`ldstyle train --config {saved}`:\n" + "\n".join(lines)
         )
     if found or not saved.exists():
@@ -56,7 +56,7 @@ def is_done(folder: Path) -> bool:
 
 
 def close_run(folder: Path, record: RunRecord) -> None:
-    """Write the record, then the marker that says everything is there."""
+    """Write the record, then the marker of a complete run."""
     write_record(folder, record)
     replace_text(folder / DONE, "")
 

@@ -1,4 +1,4 @@
-"""The exported model: a plain backbone's weights in safetensors, and beside them what is needed to use it, in JSON.
+"""The exported model: a plain backbone's weights in safetensors, and its description, in JSON.
 
 Nothing in either file can run code: the network is rebuilt by its timm name.
 """
@@ -26,6 +26,7 @@ from ldstyle.runs.backbone import (
     fit_image_size,
     pretrained_settings,
 )
+from ldstyle.runs.normalized_net import NormalizedNet
 
 if TYPE_CHECKING:
     from ldstyle.runs.config import BackboneConfig
@@ -78,6 +79,10 @@ class LoadedModel:
     def shown(self) -> tuple[int, ...] | None:
         """Numbers of the bands that pictures show as red, green and blue; ``None`` for 8-bit RGB."""
         return None if self.image_format is None else self.image_format.shown
+
+    def network_on(self, device: torch.device) -> NormalizedNet:
+        """Return the network with its normalisation in the fused form, as runs evaluate it, on a device."""
+        return NormalizedNet(self.backbone, self.preprocessing, fused=True).to(device)
 
 
 def save_model(
@@ -158,7 +163,7 @@ def load_model(path: Path | str) -> LoadedModel:
     """Read a model written by :func:`save_model`.
 
     Args:
-        path: A run folder, or its ``model.json`` or ``model.safetensors``; the other file must lie beside it.
+        path: A run folder, or its ``model.json`` or ``model.safetensors``; the other file must be next to it.
 
     Raises:
         FileNotFoundError: One of the two files is missing.

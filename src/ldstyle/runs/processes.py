@@ -73,7 +73,7 @@ def launch(config: RunConfig) -> Fabric:
 
 
 class Processes:
-    """What the processes of a run do together; with one process nothing is sent.
+    """Communication between the processes of a run; with one process nothing is sent.
 
     Args:
         fabric: A launched Fabric.
@@ -92,7 +92,7 @@ class Processes:
         """Concatenate equally long tensors of all processes along the first dimension, in their order."""
         if self.world == 1:
             return tensor
-        sent = tensor.byte() if tensor.dtype == torch.bool else tensor  # the backends know no booleans
+        sent = tensor.byte() if tensor.dtype == torch.bool else tensor  # the backends have no booleans
         sent = sent.contiguous().to(self.device)
         received = [torch.empty_like(sent) for _ in range(self.world)]
         torch.distributed.all_gather(received, sent)
@@ -109,10 +109,10 @@ class Processes:
         raised = self.gather(torch.tensor([flags]))
         return tuple(bool(flag) for flag in raised.any(dim=0))
 
-    def share(self, count: int) -> NDArray[np.int64]:
-        """Return this process's share of ``count`` items; all shares are equally long, so some items come twice."""
-        share = math.ceil(count / self.world)
-        return np.arange(self.rank * share, (self.rank + 1) * share) % count
+    def part(self, count: int) -> NDArray[np.int64]:
+        """Return this process's part of ``count`` items; all parts are equally long, so some items come twice."""
+        size = math.ceil(count / self.world)
+        return np.arange(self.rank * size, (self.rank + 1) * size) % count
 
     def agree_on_buffers(self, module: nn.Module) -> None:
         """Give all processes the first one's running statistics, which differ by the last batch."""

@@ -1,4 +1,4 @@
-"""The record of a finished run: what it scored, and all that determines it."""
+"""The record of a finished run: its scores, and everything that determines them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = ("ldstyle", "torch", "torchvision", "timm", "lightning", "numpy", "t
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is kept of a run.
+    """Results and settings of a run.
 
     Attributes:
         method: Name of the method.
@@ -33,7 +33,7 @@ class RunRecord:
         thresholds: Decision threshold of each label, from pooled source-validation scores; 0.5 where these are too
             few.
         selected_epoch: Epoch of the selected model; with SWAD the last one averaged.
-        selected_warmup_weight: Share of the per-label path in that epoch; ``None`` for methods that have none.
+        selected_warmup_weight: Weight of the per-label path in that epoch; ``None`` for methods that have none.
         epochs_run: Epochs trained.
         selection: How the model was selected.
         splits: Digest of each domain's split.
@@ -43,7 +43,7 @@ class RunRecord:
         git_commit: Commit of the source tree, with ``-dirty`` if it was changed; ``None`` outside of one.
         wall_seconds: Time spent training, interruptions left out.
         peak_memory_mb: Peak memory: of the device on CUDA, of the process on the CPU; ``None`` where the system does
-            not tell.
+            not report it.
         localization: Whether the attention in use found its labels, at the end; ``None`` without masks or attention.
         untrained_labels: Labels without training data, which are predicted as unknown and left out of all scores.
         threshold_samples: Known ``positives`` and ``negatives`` of each label among the validation samples of all

@@ -27,7 +27,7 @@ from ldstyle.method_files import methods as methods
 from ldstyle.runs.config import RunConfig
 
 Settings: TypeAlias = dict[str, Any]
-"""Nested settings by name, as they stand in a YAML file."""
+"""Nested settings by name, as in a YAML file."""
 
 UNIONS = (Union, UnionType)
 CUTOFF = 0.5
@@ -269,7 +269,7 @@ def setting_classes(settings: Mapping[str, Any]) -> dict[str, type]:
 
 
 def unknown_setting(path: str, cls: type) -> str:
-    """Say that a key is none of a class's settings, and which was probably meant."""
+    """Raise for a key that is no setting of a class, with the closest name."""
     key, known = path.rpartition(".")[2].replace("-", "_"), list(schema(cls))
     # By the last part of the name, so that `epochs` finds `optimizer.epochs` before `keep_epochs`.
     elsewhere = {name: join(section, name) for section, member in all_sections() for name in schema(member)}

@@ -30,7 +30,7 @@ _CHUNK = 32
 
 @dataclass(frozen=True, eq=False)
 class SourceData:
-    """What a run may see.
+    """The data of a run.
 
     Attributes:
         splits: Parts of each source domain.
@@ -75,7 +75,7 @@ class SourceData:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What the run depends on, by domain: its decoded images, the content of its files and labels, its split."""
+        """Data of the run, by domain: its decoded images, the content of its files and labels, its split."""
         pool = self.train
         return {s.domain: f"{pool.digests[s.domain]}/{pool.contents[s.domain]}/{s.digest}" for s in self.splits}
 
@@ -88,7 +88,7 @@ def read_tables(
     vocabulary: Sequence[str] | None = None,
     require_images: bool = True,
 ) -> tuple[SceneTable, ...]:
-    """Read domains as a run's settings say.
+    """Read domains with the settings of a run.
 
     Args:
         config: The settings.
@@ -115,7 +115,7 @@ def open_sources(config: DataConfig, *, seed: int, progress: Progress | None = N
     Args:
         config: Which domains, and from where.
         seed: Seed of the splits, shared by all methods.
-        progress: Told of the work of building caches.
+        progress: Called as caches are built.
     """
     tables = read_tables(config, config.sources)
     splits = tuple(split_domain(table, seed=seed) for table in tables)
@@ -159,5 +159,5 @@ def measure_channels(pool: Pool) -> Preprocessing:
             squares += (values**2).sum(axis=(0, 2, 3))
     mean = total / count
     spread = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    # A band that hardly varies tells nothing, and would be blown up to noise.
+    # A band that hardly varies carries no information, and would be amplified to noise.
     return Preprocessing(tuple(mean.tolist()), tuple(np.where(spread < LEAST_SPREAD, 1.0, spread).tolist()))

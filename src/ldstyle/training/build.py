@@ -1,4 +1,4 @@
-"""What a run starts with: the network, its optimizer, and the state before the first step."""
+"""The start of a run: the network, its optimizer, and the state before the first step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def build_net(config: RunConfig, data: SourceData, fabric: Fabric) -> nn.Module:
         )
     processes = Processes(fabric)
     if processes.world > 1:
-        net.share(rank=processes.rank, world=processes.world, gather=processes.gather)
+        net.distribute(rank=processes.rank, world=processes.world, gather=processes.gather)
     return net
 
 

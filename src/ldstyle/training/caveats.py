@@ -1,4 +1,4 @@
-"""Sentences that warn of a run that is not what its settings say."""
+"""Warnings of runs that differ from what their settings suggest."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def attention_caveat(history: Sequence[Mapping[str, Any]]) -> str | None:
     row = extreme[0]
     listed = ", ".join(f"{100 * row['locations'][point]:.1f} % at {point}" for point in _extreme_points(row))
     return (
-        f"Attention says little about where labels are: a median map has an effective {listed} of its locations "
+        f"Attention hardly localizes the labels: a median map has an effective {listed} of its locations "
         f"in epoch {row['epoch']} (between {100 * POINT:.0f} and {100 * FLAT:.0f} % are usual). Judge the maps by "
         "`ldstyle attention`, and change style.attention."
     )

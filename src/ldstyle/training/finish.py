@@ -10,17 +10,17 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_sources
-from ldstyle.evaluation.predict import PREDICTIONS, Predictions, plain_images, predict, write_predictions
-from ldstyle.evaluation.scores import evaluating
-from ldstyle.evaluation.style_statistics import labelled_images, source_style_statistics
+from ldstyle.evaluation.predict import PREDICTIONS, Predictions, pool_batches, predict_pool, write_predictions
+from ldstyle.evaluation.style_statistics import labelled_batches, source_style_statistics
+from ldstyle.nn.backbones.probe import evaluating
 from ldstyle.runs.attention_file import ATTENTION, load_attention, save_attention
 from ldstyle.runs.backbone import preprocessing
 from ldstyle.runs.checkpoint import PREVIOUS
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.folder import close_run, run_folder
 from ldstyle.runs.model_file import save_model
+from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.processes import Processes
 from ldstyle.runs.record import RunRecord, git_commit, peak_memory_mb, read_record, versions
 from ldstyle.runs.settings import settings_of
@@ -34,16 +34,14 @@ SWAD_SELECTION = "SWAD on mean source-validation loss"
 
 
 def finish(
-    config: RunConfig, state: TrainingState, data: SourceData, augmentation: Augmentation, fabric: Fabric
+    config: RunConfig, state: TrainingState, data: SourceData, network: NormalizedNet, fabric: Fabric
 ) -> RunRecord:
     """Write the selected model, its predictions on the sources' held-back parts, and the record; then mark it done."""
     folder, processes = run_folder(config), Processes(fabric)
-    epoch = _select(config, state, data, augmentation, fabric)
+    epoch = _select(config, state, data, network, fabric)
     batch_size = config.optimizer.batch_size
     validation, test = (
-        predict(
-            state.backbone, part, augmentation, fabric, batch_size=batch_size, untrained_labels=data.untrained_labels
-        )
+        predict_pool(network, part, fabric, batch_size=batch_size, untrained_labels=data.untrained_labels)
         for part in (data.validation, data.test)
     )
     if processes.first:
@@ -62,16 +60,16 @@ def finish(
             image_format=data.image_format,
             backbone_config=config.backbone,
             extra=source_style_statistics(
-                state.backbone,
-                labelled_images(data.train, augmentation, processes.device, batch_size=batch_size),
-                held_back=labelled_images(data.validation, augmentation, processes.device, batch_size=batch_size),
+                network,
+                labelled_batches(data.train, batch_size=batch_size),
+                held_back=labelled_batches(data.validation, batch_size=batch_size),
                 image_size=config.data.size,
             ),
         )
         if state.swad is None:  # averaged weights have no attention of their own
             save_attention(folder, state.best_attention)
         write_predictions(folder / PREDICTIONS, {"validation": validation, "test": test})
-        attention = _judge_attention(folder, config, state, data, augmentation, processes.device)
+        attention = _judge_attention(folder, config, data, network)
         record = _record(config, state, data, validation, test, thresholds, epoch, attention, processes.device)
         close_run(folder, record)
         (folder / PREVIOUS).unlink(missing_ok=True)
@@ -79,9 +77,7 @@ def finish(
     return read_record(folder)
 
 
-def _select(
-    config: RunConfig, state: TrainingState, data: SourceData, augmentation: Augmentation, fabric: Fabric
-) -> int:
+def _select(config: RunConfig, state: TrainingState, data: SourceData, network: NormalizedNet, fabric: Fabric) -> int:
     """Put the selected weights into the backbone and return the epoch they are of."""
     if state.swad is None:
         assert state.stopping.best is not None
@@ -92,27 +88,22 @@ def _select(
     order = Streams(config.seed)["batchnorm"].permutation(len(data.train))
     batch_size = config.optimizer.batch_size
     whole = order[: max(batch_size, len(order) // batch_size * batch_size)]
-    images = plain_images(data.train, whole, augmentation, fabric.device, batch_size=batch_size)
+    batches = pool_batches(data.train, whole, batch_size=batch_size)
     with fabric.autocast():
-        reestimate_batchnorm(state.backbone, images)
+        reestimate_batchnorm(network, (batch.images for batch in batches))
     return state.segment_epochs[state.swad.valley.judged - 1]
 
 
 def _judge_attention(
-    folder: Path,
-    config: RunConfig,
-    state: TrainingState,
-    data: SourceData,
-    augmentation: Augmentation,
-    device: torch.device,
+    folder: Path, config: RunConfig, data: SourceData, network: NormalizedNet
 ) -> dict[str, Any] | None:
     """Compare the maps of the selected model with the masks of the sources."""
     net = None
-    with evaluating(state.backbone):
+    with evaluating(network):
         if (folder / ATTENTION).is_file():
-            net = load_attention(folder, state.backbone, config, num_labels=len(data.vocabulary)).to(device)
-        batch_size = config.optimizer.batch_size
-        return localize_sources(state.backbone, net, data, augmentation, device=device, batch_size=batch_size)
+            num_labels = len(data.vocabulary)
+            net = load_attention(folder, network.backbone, config, num_labels=num_labels).to(network.device)
+        return localize_sources(network, net, data, batch_size=config.optimizer.batch_size)
 
 
 def _record(

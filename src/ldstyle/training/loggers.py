@@ -16,7 +16,7 @@ PACKAGES = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 
 
 def open_logger(config: RunConfig, folder: Path) -> Logger | None:
-    """Open the logger a run names, empty; the caller replays what was logged before.
+    """Open the logger a run names, empty; the caller replays earlier metrics.
 
     Args:
         config: Settings of the run.

@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor
 
 from ldstyle.config import GradCamConfig, LabelDecoupledConfig
 from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_attention
-from ldstyle.evaluation.predict import Predictions, flat_scalars, predict
+from ldstyle.evaluation.predict import Predictions, flat_scalars, pool_batches, predict_pool
 from ldstyle.files import replace_text
 from ldstyle.nn import StyledNet
 from ldstyle.progress import Display, open_display
@@ -29,6 +28,7 @@ from ldstyle.runs.config import OptimizerConfig, RunConfig
 from ldstyle.runs.epoch_files import save_epoch
 from ldstyle.runs.folder import METRICS, is_done, open_run, run_folder, sole_writer
 from ldstyle.runs.interruption import Interrupted, Interruption
+from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.processes import Processes, check_devices, launch
 from ldstyle.runs.record import RunRecord
 from ldstyle.runs.sources import SourceData, open_sources
@@ -50,10 +50,10 @@ LOOK_EVERY = 10
 
 
 def fit(config: RunConfig) -> RunRecord:
-    """Train a model on the source domains, or go on with a run that was stopped.
+    """Train a model on the source domains, or resume a run that was stopped.
 
-    Called again with the same config, a stopped run continues with the step after its last checkpoint and a finished
-    one returns its record. On the CPU a continued run ends bit for bit as an uninterrupted one.
+    Called again with the same config, a stopped run resumes with the step after its last checkpoint and a finished
+    one returns its record. On the CPU a resumed run ends bit for bit as an uninterrupted one.
 
     Args:
         config: All settings.
@@ -103,6 +103,7 @@ def _train(
     net = build_net(config, data, fabric)
     channels = preprocessing(plain(net))
     augmentation = Augmentation(mean=channels.mean, std=channels.std)
+    network = NormalizedNet(plain(net), channels, fused=True).to(fabric.device)
     algorithm = build_algorithm(config, net, data.train, augmentation, processes)
     model, optimizer = fabric.setup(
         StyledLoss(net, algorithm, build_loss(config.loss, data.train)),
@@ -113,7 +114,7 @@ def _train(
     checkpoint = load_checkpoint(folder)
     if checkpoint is not None:
         state.load_state_dict(checkpoint)
-        display.say(f"Going on with epoch {state.epoch}, after step {state.step}.")
+        display.say(f"Resuming in epoch {state.epoch}, after step {state.step}.")
     fill_maps(net, data, config, fabric, display=display, stop=lambda: interruption.requested)
     steps = config.optimizer.steps_per_epoch or len(state.sampler)
     logger = open_logger(config, folder) if processes.first else None
@@ -126,7 +127,7 @@ def _train(
     while not state.finished:
         if state.step == 0:
             if isinstance(net, StyledNet) and net.refresh_due(state.epoch - 1):
-                _refresh_maps(net, data, augmentation, fabric, batch_size=config.optimizer.batch_size)
+                _refresh_maps(net, data, network, fabric, batch_size=config.optimizer.batch_size)
             state.begin_epoch()
         set_learning_rates(optimizer, config.optimizer, state.epoch)
         settled = _settled(state, config.optimizer.epochs)
@@ -147,7 +148,7 @@ def _train(
             if averaging:
                 state.swad.step(state.backbone)  # type: ignore[union-attr]
                 if _segment_ends(config, state, steps):
-                    _close_segment(state, _validate(config, data, state, augmentation, fabric))
+                    _close_segment(state, _validate(config, data, network, fabric))
 
             display.step(state.epoch, state.step, scalars["loss"])
             if state.step % LOOK_EVERY == 0 or (processes.world == 1 and processes.device.type == "cpu"):
@@ -163,12 +164,12 @@ def _train(
         _require_finite(state, folder)
         processes.agree_on_buffers(state.backbone)
         with algorithm.predicting(net):
-            predictions = _validate(config, data, state, augmentation, fabric)
+            predictions = _validate(config, data, network, fabric)
             if averaging and config.swad is not None and config.swad.evaluate_every is None:
                 _close_segment(state, predictions)
             if config.keep_epochs and processes.first:
                 save_epoch(folder, state.epoch, net, state.backbone)
-            row = _judge(config, state, data, predictions, augmentation, processes)
+            row = _judge(config, state, data, predictions, network, processes)
         display.epoch(row)
         for caveat in (idle_caveat(net, state.history), attention_caveat(state.history)):
             if caveat is not None and processes.first:
@@ -184,43 +185,33 @@ def _train(
     if logger is not None:
         logger.finalize("success")
     checkpoints.wait()
-    return finish(config, state, data, augmentation, fabric)
+    return finish(config, state, data, network, fabric)
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, config: OptimizerConfig, epoch: int) -> None:
     """Let the two learning rates fall by a cosine, from their start in epoch 1 towards ``min_lr`` after the last."""
-    share = (1 + math.cos(math.pi * (epoch - 1) / config.epochs)) / 2
+    factor = (1 + math.cos(math.pi * (epoch - 1) / config.epochs)) / 2
     for group, start in zip(optimizer.param_groups, (config.backbone_lr, config.head_lr), strict=True):
-        group["lr"] = config.min_lr + (start - config.min_lr) * share
+        group["lr"] = config.min_lr + (start - config.min_lr) * factor
 
 
-def _refresh_maps(
-    net: StyledNet, data: SourceData, augmentation: Augmentation, fabric: Fabric, *, batch_size: int
-) -> None:
-    """Rebuild the cached maps from the un-augmented training set; the processes share the work."""
-    mine = Processes(fabric).share(len(data.train))
+def _refresh_maps(net: StyledNet, data: SourceData, network: NormalizedNet, fabric: Fabric, *, batch_size: int) -> None:
+    """Rebuild the cached maps from the un-augmented training set; the processes divide the work."""
+    mine = Processes(fabric).part(len(data.train))
     assert isinstance(net.style, LabelDecoupledConfig)
     assert isinstance(net.style.attention, GradCamConfig)
     size = net.style.attention.sweep_size(data.train.size)
     pool = data.train if size == data.train.size else data.train_at(size)
-
-    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for start in range(0, len(mine), batch_size):
-            batch = pool.gather(mine[start : start + batch_size])
-            yield augmentation.normalise(batch.images.to(fabric.device, non_blocking=True)), batch.present, batch.index
-
+    batches = pool_batches(pool, mine, batch_size=batch_size)
     with fabric.autocast():
-        net.refresh(batches())
+        net.refresh((network.normalise(batch.images), batch.present, batch.index) for batch in batches)
 
 
-def _validate(
-    config: RunConfig, data: SourceData, state: TrainingState, augmentation: Augmentation, fabric: Fabric
-) -> Predictions:
-    Processes(fabric).agree_on_buffers(state.backbone)
-    return predict(
-        state.backbone,
+def _validate(config: RunConfig, data: SourceData, network: NormalizedNet, fabric: Fabric) -> Predictions:
+    Processes(fabric).agree_on_buffers(network.backbone)
+    return predict_pool(
+        network,
         data.validation,
-        augmentation,
         fabric,
         batch_size=config.optimizer.batch_size,
         untrained_labels=data.untrained_labels,
@@ -253,7 +244,7 @@ def _judge(
     state: TrainingState,
     data: SourceData,
     predictions: Predictions,
-    augmentation: Augmentation,
+    network: NormalizedNet,
     processes: Processes,
 ) -> dict[str, Any]:
     """Score the epoch, keep its model if it is the best, and decide whether training is over."""
@@ -263,9 +254,7 @@ def _judge(
         state.keep_best()
     best = state.stopping.best
     assert best is not None
-    localization = localize_attention(
-        state.net, data, augmentation, device=processes.device, batch_size=config.optimizer.batch_size
-    )
+    localization = localize_attention(state.net, data, network.normalise, batch_size=config.optimizer.batch_size)
     row = {
         "epoch": state.epoch,
         "steps": state.step,

@@ -36,13 +36,13 @@ class TrainingState:
         swad: Weight averaging, or ``None``.
         processes: The processes of the run.
         digests: Content of the data, by domain.
-        algorithm: What a step does beyond its style; ``None`` for nothing.
+        algorithm: Algorithm of a step in addition to its style; ``None`` for none.
 
     Attributes:
         epoch: Epoch in progress, counted from 1.
         step: Steps made in it.
         totals: Sums over its steps, by name.
-        pathway: Share of the per-label path in it; ``None`` for methods that have none.
+        pathway: Weight of the per-label path in it; ``None`` for methods that have none.
         history: Metrics of the epochs before it.
         best: Weights of the best epoch's backbone, on the host.
         best_attention: Weights of its learned attention, on the host; empty for methods without any.
@@ -91,17 +91,17 @@ class TrainingState:
             yield from self.sampler
 
     def add(self, values: Mapping[str, Tensor]) -> None:
-        """Add what a step gave to the sums of the epoch."""
+        """Add the values of a step to the sums of the epoch."""
         for name, value in values.items():
             value = value.detach().float()
             self.totals[name] = value + self.totals[name].to(value.device) if name in self.totals else value
 
     def begin_epoch(self) -> None:
-        """Start the sums afresh and note the share of the per-label path."""
-        self.totals, self.pathway = {}, pathway_share(self.net, self.epoch)
+        """Reset the sums and note the weight of the per-label path."""
+        self.totals, self.pathway = {}, pathway_weight(self.net, self.epoch)
 
     def end_epoch(self, row: dict[str, Any]) -> None:
-        """Keep the metrics of the epoch and go on to the next."""
+        """Keep the metrics of the epoch and advance to the next."""
         self.history.append(row)
         self.epoch, self.step = self.epoch + 1, 0
 
@@ -195,8 +195,8 @@ def plain(net: nn.Module) -> nn.Module:
     return net.backbone if isinstance(net, StyledNet) else net
 
 
-def pathway_share(net: nn.Module, epoch: int) -> float | None:
-    """Return the share of the per-label path in an epoch; ``None`` for methods that have none.
+def pathway_weight(net: nn.Module, epoch: int) -> float | None:
+    """Return the weight of the per-label path in an epoch; ``None`` for methods that have none.
 
     Cached attention switches at once, when there are maps; learned and uniform attention follow Eq. 12. Modules that
     never fire have no path: such a run is ERM, its selection included.

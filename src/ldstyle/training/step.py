@@ -103,7 +103,7 @@ class BatchSource:
         self._has_copies = bool((pool.original != np.arange(len(pool))).any())
 
     def load(self, rows: np.ndarray, *, epoch: int) -> tuple[Tensor, OnHost[StyleContext]]:
-        """Return augmented images (B, 3, S, S) on the device, and what is known of them."""
+        """Return augmented images (B, 3, S, S) on the device, and their labels and domains."""
         batch = self._pool.gather(rows)
         images = batch.images
         if self._processes.device.type == "cuda":

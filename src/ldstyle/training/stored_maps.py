@@ -1,4 +1,4 @@
-"""Attention that is there before training: maps of a linear probe, or a data set's own masks."""
+"""Attention that is computed before training: maps of a linear probe, or a data set's own masks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fill_maps(
     """Fill the map bank of a method whose attention does not come from the network in training; else do nothing.
 
     The maps depend on the data, the split and the pretrained backbone alone, so a resumed run gets the same ones. The
-    processes of a run share the work of storing them.
+    processes of a run divide the work of storing them.
 
     Args:
         net: Network of the run.
@@ -141,7 +141,7 @@ def _store(
 ) -> None:
     assert isinstance(net, StyledNet)
     assert net.cams is not None
-    for chunk in _chunks(Processes(fabric).share(count)):
+    for chunk in _chunks(Processes(fabric).part(count)):
         maps, keep = entries(chunk)
         net.cams.store(torch.from_numpy(chunk), maps, keep)
 

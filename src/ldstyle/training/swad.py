@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 
-from ldstyle.evaluation.scores import evaluating
+from ldstyle.nn.backbones.probe import evaluating
 
 Weights: TypeAlias = dict[str, Tensor]
 
@@ -33,7 +33,7 @@ class LossValley:
     Args:
         n_converge: Length of the window that detects the start.
         n_tolerance: Length of the window that detects the end.
-        tolerance_ratio: How far above the mean loss at the start the threshold lies, as a share of it.
+        tolerance_ratio: How far above the mean loss at the start the threshold lies, as a fraction of it.
     """
 
     def __init__(self, *, n_converge: int = 3, n_tolerance: int = 6, tolerance_ratio: float = 0.3) -> None:
@@ -148,7 +148,7 @@ class Swad:
             return
         if not self.steps:
             raise ValueError("A SWAD segment must hold at least one step; got none. Call step() after every step.")
-        # Waiting segments lie on the host: with n_tolerance = 6 they would fill the device with six networks.
+        # Waiting segments are on the host: with n_tolerance = 6 they would fill the device with six networks.
         self.pending[len(self.valley.losses)] = {name: value.cpu() for name, value in self.segment.items()}
         self.segment, self.steps = {}, 0
         self._take(self.valley.update(loss))
@@ -195,29 +195,29 @@ class Swad:
         self.pending = {segment: weights for segment, weights in self.pending.items() if segment in kept}
 
 
-def reestimate_batchnorm(backbone: nn.Module, batches: Iterable[Tensor]) -> None:
+def reestimate_batchnorm(network: nn.Module, batches: Iterable[Tensor]) -> None:
     """Replace BatchNorm's running statistics by the plain average over batches.
 
     Only BatchNorm layers run in training mode, so dropout draws nothing and activations are those of inference. A
     plain backbone has no style modules: style is off.
 
     Args:
-        backbone: Plain backbone. Modes and momenta are restored.
-        batches: Normalised images, (B, 3, H, W), on the backbone's device. Not read if there is no BatchNorm.
+        network: Plain network that takes the batches. Modes and momenta are restored.
+        batches: Images, (B, C, H, W). Not read if there is no BatchNorm.
     """
-    layers = [module for module in backbone.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    layers = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not layers:
         return
     momenta = [layer.momentum for layer in layers]
     seen = 0
-    with evaluating(backbone), torch.no_grad():
+    with evaluating(network), torch.no_grad():
         try:
             for layer in layers:
                 layer.train()
             for seen, images in enumerate(batches, start=1):
                 if seen == 1:
                     _reset(layers)
-                backbone(images)
+                network(images)
         finally:
             for layer, momentum in zip(layers, momenta, strict=True):
                 layer.momentum = momentum

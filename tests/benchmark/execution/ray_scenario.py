@@ -26,7 +26,7 @@ from ldstyle.benchmark.execution.cell_run import Job
 from ldstyle.benchmark.execution.ray import RayExecutor
 from ldstyle.benchmark.execution.runner import run_cells
 from ldstyle.benchmark.grid.cells import make_cells, make_splits
-from ldstyle.benchmark.grid.imagery import Place, prepare_place
+from ldstyle.benchmark.grid.imagery import DataLocation, prepare_location
 from ldstyle.benchmark.grid.methods import load_methods
 from ldstyle.benchmark.grid.presets import load_preset
 from ldstyle.data.synthetic import DOMAINS
@@ -51,12 +51,12 @@ def start_cluster() -> Cluster:
 
 
 def main(folder: Path) -> None:
-    place = Place(str(folder / "scenes"), str(folder / "cache"), scenes=20, pixels=64)
-    prepare_place(place)
+    location = DataLocation(str(folder / "scenes"), str(folder / "cache"), scenes=20, pixels=64)
+    prepare_location(location)
     schedule = {"optimizer": {"epochs": 25, "patience": 25, "steps_per_epoch": 3}}
     methods, splits = load_methods(["erm", "mixstyle", "csu"]), make_splits(DOMAINS, ["s1"])
     preset = load_preset("smoke")
-    cells = make_cells(methods, splits, [0], preset=preset, data=place.settings(), edits=schedule)
+    cells = make_cells(methods, splits, [0], preset=preset, data=location.settings(), edits=schedule)
     results, events = folder / "results", []
     before: dict[str, str] = {}
     cluster = start_cluster()
@@ -73,13 +73,13 @@ def main(folder: Path) -> None:
     summary = run_cells(
         cells,
         results=results,
-        place=place,
+        location=location,
         executor=RayExecutor(cluster.address),
         report=lambda event: events.append((event.kind, event.cell.slug)),
     )
     killer.join()
-    sent = make_cells(load_methods(["dsu"]), splits, [0], preset=preset, data=place.settings())
-    apart = run_cells(sent, results=results, place=place, executor=Blinded(cluster.address))
+    sent = make_cells(load_methods(["dsu"]), splits, [0], preset=preset, data=location.settings())
+    apart = run_cells(sent, results=results, location=location, executor=Blinded(cluster.address))
     report = {
         "events": events,
         "before": before,

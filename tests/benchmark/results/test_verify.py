@@ -11,15 +11,15 @@ from safetensors.torch import save_file
 from sklearn.metrics import average_precision_score
 from tests.benchmark.grids import cell, cells, record
 
-from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.results import verify
-from ldstyle.benchmark.results.records import append_record, read_results
+from ldstyle.benchmark.results.records import append_record, cell_result, read_results
 from ldstyle.benchmark.results.verify import (
     changed_versions,
     check_predictions,
     choose_cell,
     compare,
-    find_recorded_place,
+    find_recorded_location,
     rebuild_scores,
     run_again,
 )
@@ -60,16 +60,16 @@ def expected(known):
 
 def test_tables_are_rebuilt_from_predictions_alone(finished):
     results, content = finished
-    rebuilt = rebuild_scores(results, content)
+    rebuilt = rebuild_scores(results, cell_result(content))
     largest = max((one.size for one in compare(content, {"scores": rebuilt}, names=("scores",))), default=0)
     assert largest < 1e-6
     assert rebuilt["test"]["n"] == len(TEST)
-    assert rebuild_scores(results, {**content, "oracle": True})["all"] is None
+    assert rebuild_scores(results, cell_result({**content, "oracle": True}))["all"] is None
 
 
 def test_a_record_that_its_predictions_do_not_give_is_found(finished):
     results, content = finished
-    exact = rebuild_scores(results, content)
+    exact = rebuild_scores(results, cell_result(content))
     (results / "records.jsonl").unlink()
     append_record(results, {**content, "scores": exact})
     assert check_predictions(results) == {}
@@ -86,7 +86,7 @@ def test_a_record_that_its_predictions_do_not_give_is_found(finished):
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 64, b"[" * 200_000, None], ids=str)
 def test_damaged_predictions_are_named_and_the_other_cells_are_checked(finished, name, content):
     results, record_ = finished
-    exact = {**record_, "scores": rebuild_scores(results, record_)}
+    exact = {**record_, "scores": rebuild_scores(results, cell_result(record_))}
     other = cell(seed=1)
     (results / other.slug).mkdir()
     for path in (results / cell().slug).iterdir():
@@ -106,9 +106,9 @@ def foreign(tmp_path, monkeypatch):
     """A stranger's cell: where it was run again, with which data, and a file of one's own next to the results."""
     ran = []
 
-    def run_cell(again, *, place, folder):
+    def run_cell(again, *, location, folder):
         folder.mkdir(parents=True)
-        ran.append((again, place, folder))
+        ran.append((again, location, folder))
         return {}
 
     monkeypatch.setattr(verify, "run_cell", run_cell)
@@ -132,12 +132,12 @@ def test_a_cell_is_run_again_in_a_temporary_folder_and_nothing_of_the_results_is
     (mine / found.cell / "thesis.txt").write_text("years")
     (folder / "results" / "verify").symlink_to(mine)
     before = sorted(folder.rglob("*"))
-    run_again(found, Place("/my/data", "/my/cache"))
-    ((again, place, where),) = ran
+    run_again(found, DataLocation("/my/data", "/my/cache"))
+    ((again, location, where),) = ran
     assert sorted(folder.rglob("*")) == before
     assert not where.exists()
     assert not where.is_relative_to(folder)
-    assert (place.root, again.settings["data"]["root"]) == ("/my/data", "/my/data")
+    assert (location.root, again.settings["data"]["root"]) == ("/my/data", "/my/data")
 
 
 @pytest.mark.parametrize("name", ["/etc", "../../mine", "..", "a/b", ""])
@@ -147,7 +147,7 @@ def test_names_that_lead_elsewhere_are_no_cells(foreign, name, capsys):
     assert main(["bench", "verify", "--results", str(folder / "results"), "--trust-record"]) == 2
     assert "records.jsonl' line 1" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"name must be text without '/'"):
-        run_again(replace(found, cell=name), Place("/my/data", "/my/cache"))
+        run_again(replace(found, cell=name), DataLocation("/my/data", "/my/cache"))
     assert ran == []
 
 
@@ -155,20 +155,20 @@ def test_paths_of_a_record_are_used_only_on_request(foreign, tmp_path, monkeypat
     folder, found, _ = foreign
     cache = folder / "cache"
     with pytest.raises(ValueError, match=r"data '/their/data'.*--data DIR.*--trust-record"):
-        find_recorded_place(found, cache_dir=cache)
+        find_recorded_location(found, cache_dir=cache)
     data = folder / "data"
     data.mkdir()
-    assert find_recorded_place(found, str(data), cache_dir=cache) == Place(str(data), str(cache))
+    assert find_recorded_location(found, str(data), cache_dir=cache) == DataLocation(str(data), str(cache))
     monkeypatch.setenv("LDSTYLE_DATA", str(data))
-    assert find_recorded_place(found, cache_dir=cache) == Place(str(data), str(cache))
+    assert find_recorded_location(found, cache_dir=cache) == DataLocation(str(data), str(cache))
     mapped = replace(found, record={**found.record, "place": {**found.record["place"], "mapping": "/their/map.yaml"}})
     with pytest.raises(ValueError, match=r"mapping '/their/map\.yaml'.*--mapping FILE.*--trust-record"):
-        find_recorded_place(mapped, cache_dir=cache)
-    trusted = find_recorded_place(mapped, cache_dir=cache, trust=True)
-    assert trusted == Place(str(data), str(cache), mapping="/their/map.yaml")
+        find_recorded_location(mapped, cache_dir=cache)
+    trusted = find_recorded_location(mapped, cache_dir=cache, trust=True)
+    assert trusted == DataLocation(str(data), str(cache), mapping="/their/map.yaml")
     drawn = {**found.record["place"], "scenes": 9, "pixels": 9, "root": "/their/drawn"}
-    place = find_recorded_place(replace(found, record={**found.record, "place": drawn}), cache_dir=cache)
-    assert Path(place.root).is_relative_to(cache)
+    location = find_recorded_location(replace(found, record={**found.record, "place": drawn}), cache_dir=cache)
+    assert Path(location.root).is_relative_to(cache)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,11 @@ def test_networks_and_weights_from_elsewhere_are_used_only_on_request(foreign, s
     _, found, ran = foreign
     config = {**found.record["config"], "backbone": {**found.record["config"]["backbone"], setting: value}}
     named = replace(found, record={**found.record, "config": config})
-    place = Place("/my/data", "/my/cache")
+    location = DataLocation("/my/data", "/my/cache")
     with pytest.raises(ValueError, match=rf"backbone\.{setting} '{value}'.*--trust-record"):
-        run_again(named, place)
+        run_again(named, location)
     assert ran == []
-    run_again(named, place, trust=True)
+    run_again(named, location, trust=True)
     assert ran[0][0].settings["backbone"][setting] == value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import optuna
 
-from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.grid.methods import load_method
 from ldstyle.benchmark.grid.presets import load_preset
 from ldstyle.benchmark.search.storage import open_storage
@@ -21,9 +21,9 @@ from ldstyle.runs.config import RunConfig
 def cheap_search(
     out: Path, *, method: str = "erm", sources: tuple[str, ...] = ("a", "b"), **changes: Any
 ) -> SearchConfig:
-    place = Place(str(out / "data"), str(out / "cache"))
+    location = DataLocation(str(out / "data"), str(out / "cache"))
     settings = {"shared_trials": 6, "trials": 4, "heartbeat_seconds": 1, **changes}
-    return SearchConfig(load_method(method), sources, place, load_preset("smoke"), out / "search", **settings)
+    return SearchConfig(load_method(method), sources, location, load_preset("smoke"), out / "search", **settings)
 
 
 def cheap_score(config: RunConfig, fold: SourceFold) -> float:

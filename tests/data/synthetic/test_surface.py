@@ -58,8 +58,8 @@ def test_a_polygon_outside_the_sheet_covers_nothing():
 
 def test_metres_are_measured_from_the_middle():
     surface = Surface(40, extent=20)
-    assert surface.to_places((0, 0)) == (20, 20)
-    assert surface.to_places((-10, 5)) == (0, 30)
+    assert surface.to_subpixels((0, 0)) == (20, 20)
+    assert surface.to_subpixels((-10, 5)) == (0, 30)
 
 
 def test_a_cover_sets_material_light_and_label_and_lifts_the_shadow():

@@ -225,8 +225,8 @@ def test_stage_numbers_are_for_timm_models():
 
 
 @pytest.mark.parametrize("stages", [[1, 1], [2, "layer2"], ["layer1.0", "layer1.0"]])
-def test_a_place_named_twice_is_an_error(stages):
-    with pytest.raises(ValueError, match="each place once"):
+def test_an_insertion_point_named_twice_is_an_error(stages):
+    with pytest.raises(ValueError, match=r"`stages`.*twice"):
         resolve_points(timm.create_model("resnet18"), stages, image_size=(64, 64))
 
 

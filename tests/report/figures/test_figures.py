@@ -23,7 +23,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from ldstyle.benchmark.execution.cell_run import run_cell
 from ldstyle.benchmark.grid.cells import make_cells, make_splits
-from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.grid.methods import METHODS, load_methods
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.results.data_access import DataAccess
@@ -383,13 +383,13 @@ def test_operators_stay_in_the_regions_of_shared_labels() -> None:
 def trained(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real grid: three methods on one split, with weights, trained on drawn scenes."""
     results = tmp_path_factory.mktemp("trained")
-    place = Place(str(scenes), str(scenes.parent / "cache"))
+    location = DataLocation(str(scenes), str(scenes.parent / "cache"))
     splits = make_splits(("suburb", "harbour", "region"), ["s1"])
     methods = load_methods(["efdmix", "ld-efdmix", "ld-efdmix-gc"])
-    cells = make_cells(methods, splits, [0], preset=PRESETS["smoke"], data=place.settings())
+    cells = make_cells(methods, splits, [0], preset=PRESETS["smoke"], data=location.settings())
     write_plan(results, cells)
     for cell in cells:
-        append_record(results, run_cell(cell, place=place, folder=results / cell.slug))
+        append_record(results, run_cell(cell, location=location, folder=results / cell.slug))
     return results
 
 
@@ -433,7 +433,7 @@ def test_attention_names_its_sources_and_is_judged_by_masks(pictures: dict[str, 
     assert judged
     assert all(0 <= iou <= 1 for iou in judged)
     assert all(0 < one["area"] < 1 for one in picture.data["images"])
-    # The tiny network's last map is one place, so its cached map is flat: half of its mass takes half of the image.
+    # The tiny network's last map is one location, so its cached map is flat: half of its mass takes half of the image.
     flat = [one["half_mass_area"]["GC: LD-EFDMix-GC"] for one in picture.data["images"]]
     assert all(share == pytest.approx(0.5, abs=1e-3) for share in flat if share is not None)
     shown = [text.get_text() for axes in figure.axes for text in axes.texts if text.get_text().startswith("IoU")]

@@ -12,7 +12,7 @@ from tests.deploy.models import float32_error
 
 from ldstyle.benchmark.execution.cell_run import run_cell
 from ldstyle.benchmark.grid.cells import make_cells, make_splits
-from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.grid.methods import load_methods
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.results.data_access import DataAccess
@@ -38,12 +38,12 @@ from ldstyle.report.model import Absent
 def trained(scenes, tmp_path_factory):
     """A results folder with two cells that were really run, on drawn scenes."""
     results = tmp_path_factory.mktemp("trained")
-    place = Place(str(scenes), str(results / "cache"))
+    location = DataLocation(str(scenes), str(results / "cache"))
     splits = make_splits(("suburb", "harbour", "region"), ["region"])
-    cells = make_cells(load_methods(["erm", "efdmix"]), splits, [0], preset=PRESETS["smoke"], data=place.settings())
+    cells = make_cells(load_methods(["erm", "efdmix"]), splits, [0], preset=PRESETS["smoke"], data=location.settings())
     write_plan(results, cells)
     for cell in cells:
-        append_record(results, run_cell(cell, place=place, folder=results / cell.slug))
+        append_record(results, run_cell(cell, location=location, folder=results / cell.slug))
     return results
 
 

@@ -179,6 +179,12 @@ def test_coral_adds_the_distance_of_what_the_classifier_reads() -> None:
     torch.testing.assert_close(scalars["penalty"], wanted.detach())
     plain = StyledLoss(net)(images, OnHost(truth))[0]
     torch.testing.assert_close(loss, plain + wanted)
+    stem = next(net.parameters())
+    found, bare, expected = (
+        torch.autograd.grad(value, stem, retain_graph=True)[0] for value in (loss, plain, plain + wanted)
+    )
+    torch.testing.assert_close(found, expected)
+    assert (found - bare).norm() > 0.1 * bare.norm()
 
 
 def test_miro_measures_the_distance_to_the_weights_it_was_built_with() -> None:

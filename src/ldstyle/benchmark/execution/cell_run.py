@@ -1,4 +1,4 @@
-"""What a worker does with a cell: train on the sources, report on the target, and write both down."""
+"""The work on one cell: train on the sources, evaluate on the target, and record both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import FileLock
 
 from ldstyle.benchmark.grid.cells import Cell
-from ldstyle.benchmark.grid.imagery import Place, prepare_place
+from ldstyle.benchmark.grid.imagery import DataLocation, prepare_location
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import CLAIM, RESULT, SCHEMA, read_result
 from ldstyle.benchmark.results.same_data import KnownData, check_data
@@ -37,11 +37,11 @@ _LEFT_BEHIND = {CLAIM, "last.ckpt", "previous.ckpt", ".lock", "work.lock"}
 
 @dataclass(frozen=True)
 class Job:
-    """A cell with all a worker must know to run it.
+    """A cell with all that a worker needs to run it.
 
     Attributes:
         cell: The cell.
-        place: Where the data are.
+        location: Where the data are.
         results: The results folder.
         store: Content of the results folder's ``.store``.
         scratch: Folder to work in on a machine that does not see the results folder.
@@ -49,7 +49,7 @@ class Job:
     """
 
     cell: Cell
-    place: Place
+    location: DataLocation
     results: str
     store: str = ""
     scratch: str = ""
@@ -78,13 +78,13 @@ class Outcome:
 
 
 def attempt(job: Job) -> Outcome:
-    """Run a cell and say how it ended; an error is an outcome, so that the other cells go on."""
+    """Run a cell and return its outcome; an error is an outcome, so that the other cells continue."""
     from ldstyle.runs.interruption import Interrupted
 
     shared = sees_store(job)
     folder = Path(job.results if shared else job.scratch) / job.cell.slug
     try:
-        record = run_cell(job.cell, place=job.place, folder=folder, known=job.known)
+        record = run_cell(job.cell, location=job.location, folder=folder, known=job.known)
     except Interrupted as stop:
         return Outcome(job.cell.slug, "stopped", error=str(stop))
     except Exception as error:  # noqa: BLE001 - whatever a method's run raises must not end the other cells
@@ -105,12 +105,12 @@ def pack(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def run_cell(cell: Cell, *, place: Place, folder: Path, known: KnownData | None = None) -> dict[str, Any]:
-    """Train a cell's model, or go on with it, and report on the target.
+def run_cell(cell: Cell, *, location: DataLocation, folder: Path, known: KnownData | None = None) -> dict[str, Any]:
+    """Train a cell's model, or resume its training, and report on the target.
 
     Args:
         cell: The cell.
-        place: Where the data are.
+        location: Where the data are.
         folder: The cell's folder.
         known: See :class:`Job`.
 
@@ -121,11 +121,11 @@ def run_cell(cell: Cell, *, place: Place, folder: Path, known: KnownData | None 
     from ldstyle.runs.epoch_files import EPOCHS
     from ldstyle.training.loop import fit
 
-    prepare_place(place)
+    prepare_location(location)
     folder.mkdir(parents=True, exist_ok=True)
-    config = cell_config(cell, place, folder)
+    config = cell_config(cell, location, folder)
     with FileLock(folder / "work.lock", timeout=TAKEOVER_SECONDS):
-        # Where the record is missing or damaged, it is written anew from the run, which need not train again.
+        # A missing or damaged record is written again from the run, without training.
         with suppress(DamagedFileError):
             return read_result(folder.parent, folder.name)
         check_data(cell, config.data, known or {})
@@ -133,24 +133,24 @@ def run_cell(cell: Cell, *, place: Place, folder: Path, known: KnownData | None 
         began = time.monotonic()
         report = evaluate(folder, domain=cell.split.target)
         _write_parts(folder, cell, config.data, run.vocabulary)
-        record = _record(cell, place, run, report, evaluation_seconds=time.monotonic() - began)
+        record = _record(cell, location, run, report, evaluation_seconds=time.monotonic() - began)
         _write(folder / RESULT, record)
-        # Nothing goes on from here, and the checkpoints of a grid would outweigh all the rest of it.
+        # Nothing resumes from here, and the checkpoints of a grid would outweigh all the rest of it.
         (folder / "last.ckpt").unlink(missing_ok=True)
         shutil.rmtree(folder / EPOCHS, ignore_errors=True)
     return record
 
 
-def cell_config(cell: Cell, place: Place, folder: Path) -> RunConfig:
+def cell_config(cell: Cell, location: DataLocation, folder: Path) -> RunConfig:
     """Return the settings of a cell's run."""
     from ldstyle.runs.settings import config_from, merge
 
-    runtime = {"out": str(folder), "quiet": True, "logger": "none", "data": {"cache_dir": place.cache_dir}}
+    runtime = {"out": str(folder), "quiet": True, "logger": "none", "data": {"cache_dir": location.cache_dir}}
     return config_from(merge(cell.settings, runtime))
 
 
 def _record(
-    cell: Cell, place: Place, run: RunRecord, report: dict[str, Any], *, evaluation_seconds: float
+    cell: Cell, location: DataLocation, run: RunRecord, report: dict[str, Any], *, evaluation_seconds: float
 ) -> dict[str, Any]:
     import torch
 
@@ -174,7 +174,7 @@ def _record(
         "calibration": report["calibration"],
         "epochs": report["epochs"],
         "config": run.config,
-        "place": asdict(place),
+        "place": asdict(location),
         "versions": run.versions,
         "git_commit": run.git_commit,
         "wall_seconds": run.wall_seconds,

@@ -37,10 +37,10 @@ def default_workers() -> int:
 
 
 def default_threads(workers: int) -> int:
-    """Return each worker's share of the cores, or ``$OMP_NUM_THREADS`` where that is less."""
-    share = max(1, available_cores() // workers)
+    """Return the number of cores per worker, or ``$OMP_NUM_THREADS`` if that is less."""
+    threads = max(1, available_cores() // workers)
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
+    return min(threads, int(limit)) if limit.isdecimal() and int(limit) else threads
 
 
 def worker_context() -> BaseContext:
@@ -87,7 +87,7 @@ def start_process(
 
 
 class _Worker:
-    """A process and the line to it; ``cell`` is what it is at work on."""
+    """A process and the connection to it; ``cell`` is the cell it works on."""
 
     def __init__(self, work: Callable[[Job], Outcome], *, threads: int, device: int | None) -> None:
         self.line, far = multiprocessing.Pipe()
@@ -120,7 +120,7 @@ class LocalExecutor:
 
     Args:
         workers: Number of processes.
-        threads: Threads of each; by default its share of the cores.
+        threads: Threads of each; by default the cores divided by the workers.
         work: What a worker does; a function that a fresh process can import.
     """
 
@@ -185,7 +185,7 @@ class LocalExecutor:
 
 
 def _received(worker: _Worker) -> Outcome | None:
-    """Return what a worker sent, that it was lost, or ``None`` while it is at work."""
+    """Return the outcome that a worker sent, a lost outcome, or ``None`` while it is at work."""
     assert worker.cell is not None
     try:
         if not worker.line.poll():
@@ -233,7 +233,7 @@ def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int, devic
 
 
 def end_with_parent() -> None:
-    """End this process with its parent, lest it trains on unseen when the parent was killed."""
+    """End this process with its parent, so that it does not train on unseen after the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -28,8 +28,8 @@ ray.shutdown()
 class RayExecutor:
     """Runs cells as tasks of an existing Ray cluster.
 
-    Every node needs this package and sees the data under the same path; drawn scenes are drawn where they are missing.
-    Nodes that see the results folder write into it, and a cell that was lost with its node goes on elsewhere from its
+    Every node needs this package and sees the data under the same path; missing synthetic scenes are written.
+    Nodes that see the results folder write into it, and a cell that was lost with its node resumes elsewhere from its
     checkpoint. The others work in a scratch folder and send the files back; a lost cell then starts again.
 
     Args:
@@ -37,7 +37,7 @@ class RayExecutor:
         cpus: Cores per cell.
         gpus: GPUs per cell; by default 1 if the cluster has any, else 0.
         connect_seconds: Time the head has to take a connection, and after which it is said that it does not answer. A
-            head that is silent four times as long is given up.
+            head that does not answer for four times as long is given up.
         options: More arguments for ``ray.init``.
     """
 
@@ -117,7 +117,7 @@ class RayExecutor:
 
 
 def check_address(address: str, *, seconds: float) -> None:
-    """Refuse an address at which nothing takes a connection; Ray itself would try for minutes, without a word.
+    """Refuse an address at which nothing takes a connection; Ray itself would retry for minutes without a message.
 
     Raises:
         ConnectionError: Nothing answers.
@@ -135,7 +135,7 @@ def check_address(address: str, *, seconds: float) -> None:
 
 
 def require_answer(address: str, *, seconds: float) -> None:
-    """Refuse a cluster that takes the connection and stays silent; a process of its own can be ended while it waits.
+    """Refuse a cluster that takes the connection and does not answer; a separate process can be ended while it waits.
 
     Args:
         address: Address of the cluster.
@@ -158,7 +158,7 @@ def require_answer(address: str, *, seconds: float) -> None:
                 failed = process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
             raise ConnectionError(
-                f"A Ray cluster must answer within {limit:g} s; {address!r} took the connection and is silent. "
+                f"A Ray cluster must answer within {limit:g} s; {address!r} took the connection and does not answer. "
                 f"{way_out}"
             ) from None
         finally:
@@ -171,7 +171,7 @@ def require_answer(address: str, *, seconds: float) -> None:
 
 @contextmanager
 def _said_after(seconds: float, text: str) -> Iterator[None]:
-    """Write a sentence to standard error if what is done inside takes longer."""
+    """Write a message to standard error if the block takes longer."""
     timer = threading.Timer(seconds, lambda: sys.stderr.write(text))
     timer.daemon = True
     timer.start()

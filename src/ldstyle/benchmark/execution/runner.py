@@ -1,4 +1,4 @@
-"""Runs what is missing of a grid: claims cells, hands them to an executor, and records what comes back."""
+"""Runs the missing cells of a grid: claims them, hands them to an executor, and records the outcomes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from filelock import FileLock
 
 from ldstyle.benchmark.execution.cell_run import STORE, Job, Outcome, cell_config
 from ldstyle.benchmark.grid.cells import Cell
-from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.grid.imagery import DataLocation
+from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import (
     FAILURE,
     RECORDS,
     RESULT,
     append_record,
+    cell_result,
     claim,
     collect_strays,
     is_claimed,
@@ -108,21 +110,21 @@ class Summary:
 
 
 def run_cells(
-    cells: Sequence[Cell], *, results: Path, place: Place, executor: Executor, report: Report | None = None
+    cells: Sequence[Cell], *, results: Path, location: DataLocation, executor: Executor, report: Report | None = None
 ) -> Summary:
     """Run the cells that are not done yet, whatever was begun of them before.
 
-    A cell that fails is noted and the others go on; one whose worker is lost is taken up again. Ctrl-C and SIGTERM let
+    A cell that fails is noted and the others continue; one whose worker is lost starts again. Ctrl-C and SIGTERM let
     the workers save their state.
 
     Args:
         cells: The cells.
         results: Folder of results, shared by all processes that work on the grid.
-        place: Where the data are.
+        location: Where the data are.
         executor: Who runs them.
-        report: Told of what happens.
+        report: Called with each event.
     """
-    return _Run(cells, results.absolute(), place, executor, report or (lambda event: None)).run()
+    return _Run(cells, results.absolute(), location, executor, report or (lambda event: None)).run()
 
 
 def check_settings(cells: Sequence[Cell], results: Path) -> None:
@@ -143,14 +145,14 @@ def check_settings(cells: Sequence[Cell], results: Path) -> None:
         )
 
 
-def check_grid_data(cells: Sequence[Cell], results: Path, place: Place) -> None:
+def check_grid_data(cells: Sequence[Cell], results: Path, location: DataLocation) -> None:
     """Refuse cells that are not done if their data are not those of the finished ones, before anything is trained."""
     done = read_records(results)
     checked = set()
     for cell in [cell for cell in cells if done and cell.slug not in done]:
-        data = cell_config(cell, place, results / cell.slug).data
+        data = cell_config(cell, location, results / cell.slug).data
         if (key := (cell.preset, cell.split.target, data)) not in checked:
-            check_data(cell, data, known_data(done, preset=cell.preset))
+            check_data(cell, data, known_data(map(cell_result, done.values()), preset=cell.preset))
             checked.add(key)
 
 
@@ -160,8 +162,10 @@ def _begun(folder: Path) -> bool:
 
 
 class _Run:
-    def __init__(self, cells: Sequence[Cell], results: Path, place: Place, executor: Executor, report: Report) -> None:
-        self._results, self._place, self._executor, self._report = results, place, executor, report
+    def __init__(
+        self, cells: Sequence[Cell], results: Path, location: DataLocation, executor: Executor, report: Report
+    ) -> None:
+        self._results, self._location, self._executor, self._report = results, location, executor, report
         results.mkdir(parents=True, exist_ok=True)
         self._store = _store_token(results)
         damaged: list[DamagedFileError] = []
@@ -207,8 +211,10 @@ class _Run:
                 held.release()
             else:
                 self._flying[cell.slug] = cell, held
-                known = known_data(read_records(self._results), preset=cell.preset)
-                self._executor.submit(Job(cell, self._place, str(self._results), self._store, self._scratch(), known))
+                known = known_data(map(cell_result, read_records(self._results).values()), preset=cell.preset)
+                self._executor.submit(
+                    Job(cell, self._location, str(self._results), self._store, self._scratch(), known)
+                )
                 self._report(Event("started", cell))
 
     def _settle(self) -> None:
@@ -227,7 +233,7 @@ class _Run:
                 append_record(self._results, outcome.record)
                 (self._results / cell.slug / FAILURE).unlink(missing_ok=True)
                 self._summary.done.append(cell.slug)
-                self._report(Event("done", cell, _score(outcome)))
+                self._report(Event("done", cell, _score(cell_result(outcome.record))))
             case "stopped":
                 self._summary.left.append(cell.slug)
                 self._report(Event("stopped", cell, outcome.error))
@@ -258,11 +264,10 @@ class _Run:
         return str(Path(tempfile.gettempdir(), f"ldstyle-{getpass.getuser()}", self._store))
 
 
-def _score(outcome: Outcome) -> str:
-    record = outcome.record or {}
-    found = record.get("scores", {}).get("test", {}).get("map")
+def _score(result: CellResult) -> str:
+    found = result.score("map", "test")
     text = "no mAP" if found is None else f"mAP {100 * found:.1f}"
-    return f"{text}, {record.get('wall_seconds', 0):.0f} s"
+    return f"{text}, {result.wall_seconds or 0:.0f} s"
 
 
 def _unpack(folder: Path, files: dict[str, bytes]) -> None:

@@ -69,13 +69,13 @@ def _derived(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _edits(cells: Sequence[Cell]) -> list[str]:
-    """Return what was changed by ``--set``, as a cell of the benchmark's own methods shows it."""
+    """Return the changes by ``--set``, read from a cell of one of the benchmark's methods."""
     for cell in cells:
         if cell.method in TITLES and cell.preset in PRESETS:
             data: Mapping[str, Any] = cell.settings["data"]
-            place = {key: data[key] for key in ("root", "sea", "mapping", "labels", "ignore") if key in data}
+            location = {key: data[key] for key in ("root", "sea", "mapping", "labels", "ignore") if key in data}
             method, preset = load_method(cell.method), PRESETS[cell.preset]
-            (usual,) = make_cells([method], [cell.split], [cell.seed], preset=preset, data=place)
+            (usual,) = make_cells([method], [cell.split], [cell.seed], preset=preset, data=location)
             edits = {name: new for name, (_, new) in usual.differences(cell).items() if name not in _DATA}
             return [f"{name}={json.dumps(new)}" for name, new in edits.items()]
     return []

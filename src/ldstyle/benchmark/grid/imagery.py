@@ -1,4 +1,4 @@
-"""Where the benchmark's imagery is: a data folder, an own table, or scenes drawn for the occasion."""
+"""Where the benchmark's images are: a data folder, a custom CSV, or synthetic scenes made on demand."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ldstyle.benchmark.grid.presets import Preset
 from ldstyle.data.domains.scene_table import Progress, file_stem
 from ldstyle.runs.settings import Settings
 
-DRAWN = "synthetic"
+SYNTHETIC_DATA = "synthetic"
 """The data set that is drawn instead of read."""
 
 
 @dataclass(frozen=True)
-class Place:
+class DataLocation:
     """The data of a grid, as every machine that takes part must find or draw them.
 
     Attributes:
@@ -28,7 +28,7 @@ class Place:
         sea: What becomes of the label ``sea`` of UCM and AID.
         mapping: Label map, a YAML file.
         scenes: Scenes per domain to draw into ``root``; 0 reads what is there.
-        pixels: Side of a drawn scene.
+        pixels: Side of a synthetic scene in pixels.
         labels: Label columns of custom tables; empty takes all.
         ignore: Columns of custom tables that are no labels.
     """
@@ -43,13 +43,13 @@ class Place:
     ignore: tuple[str, ...] = ()
 
     def settings(self) -> Settings:
-        """Return what a run must know of the data, but for its sources and its cache."""
+        """Return the data settings of a run, without its sources and its cache."""
         chosen = {"labels": list(self.labels), "ignore": list(self.ignore)}
         given = {name: columns for name, columns in chosen.items() if columns}
         return {"root": self.root, "sea": self.sea, "mapping": self.mapping, **given}
 
 
-def find_place(
+def find_location(
     data: str | None,
     *,
     preset: Preset,
@@ -58,22 +58,22 @@ def find_place(
     mapping: Path | None = None,
     labels: Sequence[str] = (),
     ignore: Sequence[str] = (),
-) -> Place:
-    """Return the place that ``data`` names.
+) -> DataLocation:
+    """Return the location that ``data`` names.
 
     Args:
-        data: A data folder, the CSV of an own table, or ``synthetic``; by default ``$LDSTYLE_DATA``.
-        preset: Says how many scenes are drawn, and how large.
-        cache_dir: Folder of decoded images and of drawn scenes.
+        data: A data folder, the CSV of a custom data set, or ``synthetic``; by default ``$LDSTYLE_DATA``.
+        preset: Number and size of synthetic scenes.
+        cache_dir: Folder of decoded images and of synthetic scenes.
         sea: What becomes of the label ``sea`` of UCM and AID.
         mapping: Label map, a YAML file.
         labels: Label columns of custom tables; by default all.
         ignore: Columns of custom tables that are no labels.
     """
     cache = cache_dir.expanduser().absolute()
-    if data == DRAWN:
+    if data == SYNTHETIC_DATA:
         root = cache / "drawn" / f"{preset.scenes}-of-{preset.pixels}px"
-        return Place(str(root), str(cache), sea, scenes=preset.scenes, pixels=preset.pixels)
+        return DataLocation(str(root), str(cache), sea, scenes=preset.scenes, pixels=preset.pixels)
     named = data or os.environ.get("LDSTYLE_DATA")
     if not named:
         raise ValueError("Data are needed: --data DIR, --data TABLE.csv, --data synthetic, or $LDSTYLE_DATA.")
@@ -82,7 +82,7 @@ def find_place(
         raise FileNotFoundError(f"There are no data '{root}'. Give a data folder, a CSV, or `--data synthetic`.")
     label_map = None if mapping is None else str(mapping.expanduser().absolute())
     folder = root.parent if root.is_file() else root
-    return Place(str(folder), str(cache), sea, label_map, labels=tuple(labels), ignore=tuple(ignore))
+    return DataLocation(str(folder), str(cache), sea, label_map, labels=tuple(labels), ignore=tuple(ignore))
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class Domains:
     left_out: tuple[str, ...] = ()
 
 
-def choose_grid_domains(data: str | None, place: Place, names: Sequence[str] | None = None) -> Domains:
+def choose_grid_domains(data: str | None, location: DataLocation, names: Sequence[str] | None = None) -> Domains:
     """Choose the domains of the grid.
 
     Args:
-        data: As given to :func:`find_place`; a CSV means its own domains.
-        place: The place it names.
+        data: As given to :func:`find_location`; a CSV means its own domains.
+        location: The location it names.
         names: The domains to use, in order. By default the official UCM, AID and DFC15 where at least two of them are
             there, or else all; a custom data set is never taken for one of them by its name.
     """
@@ -111,14 +111,14 @@ def choose_grid_domains(data: str | None, place: Place, names: Sequence[str] | N
     from ldstyle.data.domains.discovery import choose_domains, find_domains, official_domains
     from ldstyle.data.domains.scene_table import fail
 
-    if names is not None or data == DRAWN:
+    if names is not None or data == SYNTHETIC_DATA:
         from ldstyle.data.synthetic import DOMAINS
 
-        found = find_domains(Path(place.root), names) if not place.scenes else dict.fromkeys(DOMAINS)
+        found = find_domains(Path(location.root), names) if not location.scenes else dict.fromkeys(DOMAINS)
         return Domains(tuple(choose_domains(found, names)))  # type: ignore[arg-type]
     if data is not None and Path(data).is_file():
         return Domains(tuple(dict.fromkeys(open_table(Path(data), report=fail).domains)))
-    present = find_domains(Path(place.root))
+    present = find_domains(Path(location.root))
     official = tuple(official_domains(present))
     if len(official) < 2:
         return Domains(tuple(present))
@@ -130,13 +130,13 @@ def search_folder(root: Path, preset: str, sources: Sequence[str]) -> Path:
     return root / f"{preset}-{'+'.join(map(file_stem, sources))}"
 
 
-def prepare_place(place: Place, *, workers: int = 1, progress: Progress | None = None) -> None:
-    """Draw the scenes of a place, if it is one of drawn scenes and they are not there; several processes may ask."""
-    if not place.scenes:
+def prepare_location(location: DataLocation, *, workers: int = 1, progress: Progress | None = None) -> None:
+    """Write the synthetic scenes of a location if they are missing; several processes may call this at once."""
+    if not location.scenes:
         return
     from ldstyle.data.synthetic import write_scenes
 
-    root = Path(place.root)
+    root = Path(location.root)
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.with_name(f"{root.name}.lock")):
-        write_scenes(root, per_domain=place.scenes, size=place.pixels, workers=workers, progress=progress)
+        write_scenes(root, per_domain=location.scenes, size=location.pixels, workers=workers, progress=progress)

@@ -70,10 +70,10 @@ GROUPS = {
     "baselines": BASELINES,
     "beyond": ("csu-published", "dsu", *(name + WITH_SWAD for name in _LABEL_DECOUPLED)),
 }
-"""Names that stand for several methods."""
+"""Names of groups of methods."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~=_-]*")
-"""What a method may be called, since folders bear its name."""
+"""Names that a method may have; folders are named after it."""
 
 _NOT_A_METHODS = ("data", "out", "seed", "devices", "quiet", "checkpoint_minutes", "keep_epochs", "logger")
 
@@ -111,7 +111,7 @@ def load_method(name_or_path: str) -> Method:
     ``title``; its ``method``, or else the file's name, is the method's name.
 
     Raises:
-        ValueError: There is no such method, or the file holds what is not a method's to say.
+        ValueError: There is no such method, or the file holds settings that do not belong to a method.
         FileNotFoundError: There is no such file.
     """
     base, ending = split_ending(name_or_path)
@@ -133,7 +133,7 @@ def load_method(name_or_path: str) -> Method:
 
 
 def plain_name(name: str) -> str:
-    """Return a method's name without what was added to it: ``ld-efdmix`` of ``ld-efdmix+coral+swad``."""
+    """Return a method's name without its additions: ``ld-efdmix`` of ``ld-efdmix+coral+swad``."""
     try:
         base, ending = split_ending(name)
     except ValueError:  # no name that load_method takes, but a record may hold any

@@ -1,4 +1,4 @@
-"""How large the benchmark is: the paper's, two for a processor, one for a first look, and one that takes seconds."""
+"""Sizes of the benchmark: the paper's, two for CPUs, a demo of minutes, and a smoke test of seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Preset:
         settings: Settings of a run that lie below a method's: image size, backbone, optimizer.
         schedule: Settings that lie above a method's where it has them, since its epochs are meant for the paper's.
         scenes: Scenes per domain, where scenes are drawn.
-        pixels: Side of a drawn scene.
+        pixels: Side of a synthetic scene in pixels.
     """
 
     name: str
@@ -98,7 +98,7 @@ _PRESETS = (
 )
 PRESETS = {preset.name: preset for preset in _PRESETS}
 """``paper``: ResNet-50 at 224 px. ``small``: EfficientNet-Lite0 at 128 px. ``study``: the same at 112 px, minutes on a
-processor. ``bigearthnet``: ResNet-50 at 120 px for leave-one-country-out. ``demo``: minutes. ``smoke``: seconds."""
+CPU. ``bigearthnet``: ResNet-50 at 120 px for leave-one-country-out. ``demo``: minutes. ``smoke``: seconds."""
 
 
 def load_preset(name: str) -> Preset:
@@ -121,7 +121,7 @@ def apply_schedule(preset: Preset, method: Settings) -> Settings:
 
 
 def _common(schedule: Settings, method: Settings) -> Settings:
-    """Keep of the schedule what the method has too: plain training has no warm-up, learned attention no refresh."""
+    """Keep the schedule that applies to the method: plain training has no warm-up, learned attention no refresh."""
     kept: Settings = {}
     for key, value in schedule.items():
         if not isinstance(value, dict):

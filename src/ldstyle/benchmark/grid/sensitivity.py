@@ -91,7 +91,7 @@ def choose_sweeps(names: Sequence[str] | None = None) -> tuple[Sweep, ...]:
 
 
 def check_seeds(seeds: Sequence[int], main: Sequence[int] = range(5)) -> None:
-    """Refuse seeds of the main runs: what was selected on them must not be judged on them."""
+    """Refuse seeds of the main runs: a selection must not be judged on the seeds that it was made on."""
     shared = sorted(set(seeds) & set(main))
     if shared:
         raise ValueError(

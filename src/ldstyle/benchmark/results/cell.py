@@ -190,6 +190,7 @@ class RecordedData:
         sea: Use of the label ``sea`` of UCM and AID.
         labels: Label columns of custom tables; empty takes all.
         ignore: Columns of custom tables that are not labels.
+        synthetic: Whether the images are synthetic scenes.
     """
 
     root: str | None
@@ -197,6 +198,7 @@ class RecordedData:
     sea: str
     labels: tuple[str, ...]
     ignore: tuple[str, ...]
+    synthetic: bool = False
 
 
 @dataclass(frozen=True)
@@ -355,12 +357,13 @@ class CellResult:
     @property
     def data(self) -> RecordedData | None:
         """The data that the record names, which must not be read unasked; ``None`` if it names none."""
-        place = self.record.get("place")
+        place = self.record.get("place")  # its name in files
         if not isinstance(place, Mapping):
             return None
         root, mapping = (None if place.get(name) is None else str(place[name]) for name in ("root", "mapping"))
-        columns = (tuple(map(str, place.get(name) or ())) for name in ("labels", "ignore"))
-        return RecordedData(root, mapping, str(place.get("sea", "drop")), *columns)
+        labels, ignore = (tuple(map(str, place.get(name) or ())) for name in ("labels", "ignore"))
+        sea, synthetic = str(place.get("sea", "drop")), bool(place.get("scenes"))
+        return RecordedData(root, mapping, sea, labels, ignore, synthetic)
 
 
 def _number(name: str, value: Any) -> float | None:

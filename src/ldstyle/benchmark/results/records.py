@@ -1,4 +1,4 @@
-"""What a grid leaves on disk: plans, one record per finished cell in an append-only file, and a folder per cell.
+"""A grid on disk: plans, one record per finished cell in an append-only file, and a folder per cell.
 
 A results folder holds ``records.jsonl``, ``plans/`` and a folder per cell: the run's own files, ``result.json`` once it
 is done, ``failure.json`` if the last attempt failed, and ``claim.lock``, held by the process that runs it.
@@ -49,7 +49,7 @@ OPTIONS = frozenset(
 
 
 def write_plan(results: Path, cells: Sequence[Cell], options: Mapping[str, Any] | None = None) -> Path:
-    """Write down which cells were asked for, so that others can tell what is missing; a whole plan is kept.
+    """Store the requested cells, so that missing ones can be listed; a whole plan is kept.
 
     Args:
         results: The results folder.
@@ -137,7 +137,7 @@ def read_records(results: Path, *, damaged: list[DamagedFileError] | None = None
         try:
             with reading_line(path, number, within=results):
                 record = as_entries(json.loads(line))
-                _from_record(record)
+                cell_result(record)
                 records.setdefault(record["cell"], record)
         except DamagedFileError as error:
             bad.append((_named_in(line), error))
@@ -174,7 +174,7 @@ def read_result(results: Path, cell: str) -> dict[str, Any]:
     path = results / cell / RESULT
     with reading(path, within=results):
         record = read_json(path, within=results)
-        _from_record(record)
+        cell_result(record)
         if record["cell"] != cell:
             raise ValueError(f"it must be the record of {cell}; got {record['cell']!r}")
     return record
@@ -215,7 +215,7 @@ def is_claimed(results: Path, slug: str) -> bool:
 
 
 def read_results(results: Path, *, damaged: list[DamagedFileError] | None = None) -> list[CellResult]:
-    """Return what is known of every cell that was planned or is done, each once.
+    """Return the state of every cell that was planned or is done, each once.
 
     Args:
         results: The results folder.
@@ -234,10 +234,10 @@ def read_results(results: Path, *, damaged: list[DamagedFileError] | None = None
     records = read_records(results, damaged=damaged)
     planned = {cell.slug: cell for cell in read_plans(results, damaged=damaged)}
     found = [
-        _from_record(records[slug]) if slug in records else _unfinished(results, cell, damaged)
+        cell_result(records[slug]) if slug in records else _unfinished(results, cell, damaged)
         for slug, cell in planned.items()
     ]
-    return found + [_from_record(record) for slug, record in records.items() if slug not in planned]
+    return found + [cell_result(record) for slug, record in records.items() if slug not in planned]
 
 
 def _planned(described: Mapping[str, Any]) -> Cell:
@@ -248,7 +248,7 @@ def _planned(described: Mapping[str, Any]) -> Cell:
     return Cell.from_description(described)
 
 
-def _from_record(record: Mapping[str, Any]) -> CellResult:
+def cell_result(record: Mapping[str, Any]) -> CellResult:
     """Return a finished cell.
 
     Raises:

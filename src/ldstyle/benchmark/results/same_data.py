@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.results.cell import CellResult
@@ -33,12 +33,12 @@ def differing_data(results: Sequence[CellResult]) -> tuple[str, ...]:
     )
 
 
-def known_data(records: Mapping[str, Mapping[str, Any]], *, preset: str) -> KnownData:
-    """Return what the finished cells of a preset were trained and scored on, from their records by cell."""
+def known_data(finished: Iterable[CellResult], *, preset: str) -> KnownData:
+    """Return the data that finished cells of a preset were trained and scored on."""
     known: dict[str, dict[str, str]] = defaultdict(dict)
-    for name, record in records.items():
-        for domain, digest in (record.get("data") or {}).items() if record.get("preset") == preset else ():
-            known[domain].setdefault(digest, name)
+    for cell in finished:
+        for domain, digest in cell.data_digests.items() if cell.preset == preset else ():
+            known[domain].setdefault(digest, cell.cell)
     return known
 
 

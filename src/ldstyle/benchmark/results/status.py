@@ -48,7 +48,7 @@ def count(results: Sequence[CellResult]) -> Counter[str]:
 
 
 def describe_counts(results: Sequence[CellResult]) -> str:
-    """Say in one line how many cells there are, and how long the rest will take at the present pace."""
+    """Summarise in one line the number of cells and the estimated time of the rest."""
     counts = count(results)
     parts = [f"{counts['done']} of {len(results)} cells done"]
     parts += [f"{counts[status]} {status}" for status in ("running", "failed", "cut", "missing") if counts[status]]

@@ -1,7 +1,7 @@
-"""Are the records true? Tables rebuilt from the kept predictions, and a cell run again and compared.
+"""Verification of records: tables rebuilt from the kept predictions, and a cell run again and compared.
 
 A results folder may be somebody else's. Nothing is written into it or deleted from it, its names must stay inside it,
-and the paths and downloads that a record names are used only where the caller says so.
+and the paths and downloads that a record names are used only where the caller allows it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Literal
 import torch
 
 from ldstyle.benchmark.execution.cell_run import PARTS, run_cell
-from ldstyle.benchmark.grid.cells import Cell
-from ldstyle.benchmark.grid.imagery import DRAWN, Place, find_place
+from ldstyle.benchmark.grid.cells import Cell, Split
+from ldstyle.benchmark.grid.imagery import SYNTHETIC_DATA, DataLocation, find_location
 from ldstyle.benchmark.grid.presets import load_preset
-from ldstyle.benchmark.results.cell import CellResult
+from ldstyle.benchmark.results.cell import CellResult, RecordedData
 from ldstyle.benchmark.results.reading import (
     DamagedFileError,
     as_entries,
@@ -52,28 +52,28 @@ class Difference:
     size: float
 
 
-def rebuild_scores(results: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+def rebuild_scores(results: Path, cell: CellResult) -> dict[str, Any]:
     """Compute the tables of a finished cell from its predictions alone, without images, model or training.
 
     Args:
         results: The results folder.
-        record: The cell's record, for the thresholds.
+        cell: The cell.
 
     Raises:
         DamagedFileError: The predictions or the keys of the test part cannot be read.
     """
-    found = read_predictions(results, record["cell"], record["split"]["target"])
+    found = read_predictions(results, cell.cell, cell.target)
     scores, labels = torch.from_numpy(found.scores), torch.from_numpy(found.labels)
-    path = results / record["cell"] / PARTS
+    path = results / cell.cell / PARTS
     with reading(path, within=results):
         test = set(read_json(path, within=results)["test"])
     chosen = torch.tensor([key in test for key in found.keys], dtype=torch.bool)
-    names = record["vocabulary"]
+    names = cell.vocabulary
     with reading(results / RECORDS, within=results):
         if scores.shape[1] != len(names):
-            raise ValueError(f"{record['cell']} must have {scores.shape[1]} labels, as its predictions; got {names!r}")
-        limits = [float(as_entries(record["thresholds"])[name]) for name in names]
-        whole = None if record["oracle"] else score_table(scores, labels, limits, names)
+            raise ValueError(f"{cell.cell} must have {scores.shape[1]} labels, as its predictions; got {list(names)!r}")
+        limits = cell.thresholds
+        whole = None if cell.oracle else score_table(scores, labels, limits, names)
         return {"test": score_table(scores[chosen], labels[chosen], limits, names), "all": whole}
 
 
@@ -88,7 +88,7 @@ def check_predictions(results: Path, *, damaged: list[DamagedFileError] | None =
     for cell in read_results(results, damaged=damaged):
         if cell.status == "done":
             with left_out(damaged):
-                rebuilt = rebuild_scores(results, cell.record)
+                rebuilt = rebuild_scores(results, cell)
                 found[cell.cell] = compare(cell.record, {"scores": rebuilt}, names=("scores",))
     return {name: differences for name, differences in found.items() if differences}
 
@@ -101,14 +101,14 @@ def choose_cell(results: Sequence[CellResult], *, seed: int) -> CellResult:
     return done[int(Streams(seed)["verify"].integers(len(done)))]
 
 
-def find_recorded_place(
+def find_recorded_location(
     cell: CellResult, data: str | None = None, *, cache_dir: Path, mapping: Path | None = None, trust: bool = False
-) -> Place:
+) -> DataLocation:
     """Return the data to run a finished cell again with.
 
     Args:
         cell: The cell.
-        data: As for :func:`~ldstyle.benchmark.grid.imagery.find_place`. By default synthetic scenes for a cell that
+        data: As for :func:`~ldstyle.benchmark.grid.imagery.find_location`. By default synthetic scenes for a cell that
             was run on them, or else ``$LDSTYLE_DATA``.
         cache_dir: Folder of decoded images; that of the record is never used.
         mapping: Label map, a YAML file.
@@ -117,44 +117,50 @@ def find_recorded_place(
     Raises:
         ValueError: The record names data or a label map, and neither they nor ``trust`` are given.
     """
-    place, preset = as_entries(cell.record.get("place", {})), load_preset(cell.preset)
-    sea: Literal["drop", "water+sea"] = "water+sea" if place.get("sea") == "water+sea" else "drop"
-    if data is None and place.get("scenes"):
-        return find_place(DRAWN, preset=preset, cache_dir=cache_dir, sea=sea)
-    root, label_map = place.get("root"), place.get("mapping")
+    recorded, preset = cell.data or RecordedData(None, None, "drop", (), ()), load_preset(cell.preset)
+    sea: Literal["drop", "water+sea"] = "water+sea" if recorded.sea == "water+sea" else "drop"
+    if data is None and recorded.synthetic:
+        return find_location(SYNTHETIC_DATA, preset=preset, cache_dir=cache_dir, sea=sea)
+    root, label_map = recorded.root, recorded.mapping
     if data is None and not os.environ.get("LDSTYLE_DATA"):
         data = str(root) if _allowed("data", root, "--data DIR", trust=trust) else None
     if mapping is None and label_map is not None and _allowed("mapping", label_map, "--mapping FILE", trust=trust):
         mapping = Path(label_map)
-    columns = {name: [str(column) for column in place.get(name) or ()] for name in ("labels", "ignore")}
-    return find_place(data, preset=preset, cache_dir=cache_dir, sea=sea, mapping=mapping, **columns)
+    return find_location(
+        data,
+        preset=preset,
+        cache_dir=cache_dir,
+        sea=sea,
+        mapping=mapping,
+        labels=list(recorded.labels),
+        ignore=list(recorded.ignore),
+    )
 
 
-def run_again(cell: CellResult, place: Place, *, trust: bool = False) -> dict[str, Any]:
+def run_again(cell: CellResult, location: DataLocation, *, trust: bool = False) -> dict[str, Any]:
     """Run a finished cell from the start, with the threads it was run with, and return its new record.
 
     It is run in a temporary folder, which is deleted afterwards.
 
     Args:
         cell: The cell.
-        place: Where the data are; see :func:`find_recorded_place`.
+        location: Where the data are; see :func:`find_recorded_location`.
         trust: Use the weights file, or download from the hub, that the record names.
 
     Raises:
         ValueError: The record names weights outside this package and ``trust`` is false, or its settings are invalid.
     """
-    record = cell.record
-    settings = {key: value for key, value in as_entries(record["config"]).items() if key != "out"}
+    settings = {key: value for key, value in cell.settings.items() if key != "out"}
     _check_backbone(as_entries(settings["backbone"]), trust=trust)
-    names = ("method", "title", "split", "seed", "preset", "oracle")
-    settings = merge(settings, {"data": place.settings()})
-    again = Cell.from_description({**{name: record[name] for name in names}, "settings": settings})
-    threads = as_entries(record["machine"])["threads"]
+    settings = merge(settings, {"data": location.settings()})
+    split = Split(cell.split, cell.sources, cell.target)
+    again = Cell(cell.method, cell.title, split, cell.seed, cell.preset, settings, cell.oracle)
+    threads = cell.machine.threads
     if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
         raise ValueError(f"machine.threads of {cell.cell} must be from 1 to {MOST_THREADS}; got {threads!r}.")
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(prefix="ldstyle-verify-") as folder:
-        return run_cell(again, place=place, folder=Path(folder, require_plain(cell.cell)))
+        return run_cell(again, location=location, folder=Path(folder, require_plain(cell.cell)))
 
 
 def compare(

@@ -142,9 +142,9 @@ class Results:
         """The domains in the order of the benchmark: the target of split ``sN`` is the N-th."""
         names: list[str] = []
         for cell in self.cells:
-            place = cell.split.removeprefix("s")
+            number = cell.split.removeprefix("s")
             of_split = list(cell.sources)
-            of_split.insert(int(place) - 1 if place.isdecimal() else 0, cell.target)
+            of_split.insert(int(number) - 1 if number.isdecimal() else 0, cell.target)
             names += of_split
         return tuple(dict.fromkeys(names))
 

@@ -27,8 +27,8 @@ FoldScore: TypeAlias = Callable[[RunConfig, SourceFold], float]
 """Trains a config and returns the mAP on the validation part of the fold's held-out source."""
 
 
-class Surplus(Exception):  # noqa: N818 - not an error: another worker's trial was the last one wanted
-    """A trial was begun although as many as wanted are under way."""
+class Surplus(Exception):  # noqa: N818 - not an error: another worker's trial was the last one requested
+    """A trial was started although the requested number is already running."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Objective:
 
 
 def admitted(trial: optuna.Trial, *, budget: int) -> bool:
-    """Whether a trial is among the ``budget`` that are wanted; numbers decide, so all workers agree.
+    """Whether a trial is among the requested ``budget``; numbers decide, so all workers agree.
 
     Two workers may both have seen that a third died, and retried its trial twice; the first counts.
     """
@@ -144,9 +144,8 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     """Return the mAP of a finished run on the validation part of a domain it was not trained on."""
     from lightning.fabric import Fabric
 
-    from ldstyle.data.loading.augmentation import Augmentation
     from ldstyle.data.loading.pool import Pool
-    from ldstyle.evaluation.predict import predict
+    from ldstyle.evaluation.predict import predict_pool
     from ldstyle.runs.model_file import load_model
     from ldstyle.runs.sources import read_tables
 
@@ -156,9 +155,8 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     cache_dir = Path(config.data.cache_dir).expanduser()
     pool = Pool([table], [rows], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
-    look = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
-    backbone = model.backbone.to(fabric.device)
-    return float(predict(backbone, pool, look, fabric, batch_size=config.optimizer.batch_size).summary()["map"])
+    network = model.network_on(fabric.device)
+    return float(predict_pool(network, pool, fabric, batch_size=config.optimizer.batch_size).summary()["map"])
 
 
 def _digest(settings: Settings) -> str:
@@ -166,7 +164,7 @@ def _digest(settings: Settings) -> str:
 
 
 class NumberedSampler(BaseSampler):
-    """Multivariate TPE whose draws follow from a trial's number: no two workers draw alike, and no resumed one again.
+    """Multivariate TPE whose draws follow from a trial's number, so no two workers draw the same.
 
     Args:
         seed: Seed of the search.

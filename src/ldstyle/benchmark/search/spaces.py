@@ -167,7 +167,7 @@ ALGORITHMS = (
     Parameter("algorithm.head_ratio", "head first (ERM++)", Uniform(0.0, 0.2), _is(ErmPlusPlusConfig)),
     Parameter("algorithm.average_ratio", "mean after (ERM++)", Uniform(0.0, 0.5), _is(ErmPlusPlusConfig)),
 )
-"""What is searched of the baselines that the paper lacks; the ranges of DomainBed where it has them."""
+"""Search spaces of the baselines that the paper lacks; the ranges of DomainBed where it has them."""
 
 LOSSES = (
     Parameter("loss.gamma", "γ (focal)", Uniform(0.5, 5.0), _is(FocalConfig)),
@@ -175,7 +175,7 @@ LOSSES = (
     Parameter("loss.gamma_negative", "γ₋ (asymmetric)", Uniform(1.0, 6.0), _is(AsymmetricConfig)),
     Parameter("loss.margin", "m (asymmetric)", Uniform(0.0, 0.2), _is(AsymmetricConfig)),
 )
-"""What is searched of the losses."""
+"""Search spaces of the losses."""
 
 SHARED_SPACE = tuple(parameter for parameter in TABLE_2 if parameter.shared)
 """The optimizer's parameters, searched once and reused by all methods."""

@@ -19,7 +19,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from ldstyle.benchmark.grid.imagery import Place
+from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.grid.methods import Method, load_method
 from ldstyle.benchmark.grid.presets import Preset, apply_preset, apply_schedule
 from ldstyle.benchmark.search.objective import FoldScore, NumberedSampler, Objective, is_spent, train_and_score
@@ -48,7 +48,7 @@ class SearchConfig:
     Attributes:
         method: The method whose parameters are searched.
         sources: Source domains; a target is never named.
-        place: The data.
+        location: The data.
         preset: How large a run is.
         out: Folder of the search; searches of other methods on the same sources share it, and the optimizer's study.
         storage: URL of a database for workers without a shared folder; ``None`` keeps a journal file in ``out``.
@@ -63,7 +63,7 @@ class SearchConfig:
 
     method: Method
     sources: tuple[str, ...]
-    place: Place
+    location: DataLocation
     preset: Preset
     out: Path
     storage: str | None = None
@@ -171,7 +171,7 @@ def take_part(
         study = work_off(config, own, storage, score=score, say=say)
         chosen = merge(chosen, best_settings(study, own))
     selected = config.out / f"{config.method.name}.yaml"
-    # Trials ran with the preset's schedule, and so must what they have selected.
+    # Trials ran with the preset's schedule, and so must the selected settings.
     _write_selected(selected, config, study, merge(apply_schedule(config.preset, config.method.settings), chosen))
     return selected
 
@@ -179,7 +179,7 @@ def take_part(
 def work_off(
     config: SearchConfig, phase: Phase, storage: BaseStorage, *, score: FoldScore, say: Callable[[str], None]
 ) -> optuna.Study:
-    """Run trials of a study until it has all that are wanted."""
+    """Run trials of a study until its number of trials is reached."""
     study = open_study(config, phase, storage)
     failures: list[str] = []
 
@@ -282,14 +282,14 @@ def print_line(line: str) -> None:
 
 
 def _settings(config: SearchConfig, method: Method, above: Settings) -> Settings:
-    place = {**config.place.settings(), "cache_dir": config.place.cache_dir}
+    location = {**config.location.settings(), "cache_dir": config.location.cache_dir}
     layers = merge(merge(apply_preset(config.preset, method.settings), above), config.edits)
-    settings = complete(merge(layers, {"data": place, "seed": config.seed, "method": method.name}))
+    settings = complete(merge(layers, {"data": location, "seed": config.seed, "method": method.name}))
     return {key: value for key, value in settings.items() if key != "out"}
 
 
 def _wanted(study: optuna.Study, phase: Phase) -> bool:
-    """Whether a trial is waiting to be taken up again, or fewer are under way than wanted."""
+    """Whether a trial waits to be retried, or fewer trials are running than requested."""
     trials = study.get_trials(deepcopy=False)
     waiting = any(trial.state is TrialState.WAITING for trial in trials)
     under_way = sum(is_spent(trial) or not trial.state.is_finished() for trial in trials)

@@ -22,7 +22,7 @@ _SHARED_NAMES = {"buildings": "building", "cars": "car", "trees": "tree", "water
 
 @dataclass(frozen=True)
 class Archive:
-    """What is known of an official download.
+    """Properties of an official download.
 
     Attributes:
         domain: Name of the domain.
@@ -244,7 +244,7 @@ def _image_name(text: str) -> str:
 
 
 def _meanings(archive: Archive, sheet: Sheet, *, sea: Sea, label_map: LabelMap | None) -> LabelMap:
-    """Complete the label map with what the paper's mapping says of this archive's columns."""
+    """Complete the label map with the paper's mapping of this archive's columns."""
     columns = sheet.header[1:]
     names = dict(archive.names)
     match sea:

@@ -1,4 +1,4 @@
-"""What is right and wrong with the files of a domain: layout, counts, and images that cannot be read."""
+"""Checks of the files of a domain: layout, counts, and images that cannot be read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROBE_SIZE = 32
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found in one domain.
+    """Findings in one domain.
 
     Attributes:
         domain: Name of the domain.
@@ -34,7 +34,7 @@ class Inspection:
         readable: How many of their images are there and can be decoded.
         sizes: Image sizes, as ``256×256``, and how many images have each.
         problems: What must be mended, one sentence per kind.
-        notes: What is worth knowing: differences from Table 1, images that an own table does not list.
+        notes: Remarks: differences from Table 1, images that a custom table does not list.
         counts: Images in which each label is present, and in which it is known.
     """
 

@@ -1,4 +1,4 @@
-"""Reader of your own data: a CSV with ``path``, ``domain`` and one column per label, blank where unknown."""
+"""Reader of custom data sets: a CSV with ``path``, ``domain`` and one column per label, blank where unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ldstyle.data.domains.vocabulary import LabelMap, load_label_map, merge_labe
 from ldstyle.messages import did_you_mean, first_few
 
 DESCRIPTIVE = ("path", "domain", "mask", "scene", "gsd")
-"""Columns that are no labels: the image, its domain, its mask, what it must not be split from, and metres per pixel."""
+"""Columns that are no labels: the image, its domain, its mask, its split group, and metres per pixel."""
 
 MASK_BITS = 8
 
@@ -64,7 +64,7 @@ ALL_LABELS = LabelColumns()
 
 @dataclass(frozen=True)
 class OwnTable:
-    """An own table as it stands in its file, before its labels are brought to a vocabulary.
+    """A custom table as read from its file, before its labels are mapped to a vocabulary.
 
     Attributes:
         sheet: The text; its ``path`` and ``mask`` cells are POSIX paths that stay below the folder of the file.
@@ -86,7 +86,7 @@ def read_table(
     require_images: bool = True,
     report: Report = fail,
 ) -> tuple[SceneTable, ...]:
-    """Read your own table.
+    """Read a custom table.
 
     Args:
         csv_path: The file. Columns: ``path``, relative to the file's folder; ``domain``, by default the folder's name;
@@ -118,16 +118,16 @@ def read_table(
 
 
 def open_table(csv_path: Path, *, columns: LabelColumns = ALL_LABELS, report: Report = fail) -> OwnTable:
-    """Read the text of an own table and check its columns, paths and repeated rows; no image is looked for."""
+    """Read the text of a custom table and check its columns, paths and repeated rows; no image is looked for."""
     if not csv_path.is_file():
         raise FileNotFoundError(f"There is no table '{csv_path}'. See `ldstyle data --help`.")
     sheet = read_sheet(csv_path)
     if "path" not in sheet.header:
         hint = did_you_mean("path", sheet.header)
-        raise ValueError(f"An own table needs a column `path`; '{csv_path}' has {list(sheet.header)}.{hint}")
+        raise ValueError(f"A custom table needs a column `path`; '{csv_path}' has {list(sheet.header)}.{hint}")
     chosen = columns.choose(sheet.header)
     if not chosen and not columns.labels:
-        raise ValueError(f"An own table needs at least one label column; '{csv_path}' has {list(sheet.header)}.")
+        raise ValueError(f"A custom table needs at least one label column; '{csv_path}' has {list(sheet.header)}.")
     sheet = _inside_folder(sheet)
     sheet = drop_duplicates(sheet, "path", sheet.column("path"), report=report)
     if "domain" not in sheet.header:

@@ -107,7 +107,7 @@ def parse_labels(sheet: Sheet, columns: Sequence[str], *, extra: bool = False) -
     Args:
         sheet: The table.
         columns: Its label columns.
-        extra: Whether some may turn out to be no labels; the error then says how to name them.
+        extra: Whether some may turn out to be no labels; the error then explains how to name them.
     """
     cells = [sheet.column(name) for name in columns]
     bad = [

@@ -1,4 +1,4 @@
-"""What a data folder holds: the official downloads by their layout, own tables by their ``path`` column."""
+"""Contents of a data folder: official downloads by their layout, custom tables by their ``path`` column."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Source:
     """Where a domain is read from.
 
     Attributes:
-        path: Folder of an official download, or an own table's file.
-        archive: The official download, or ``None`` for an own table.
-        columns: Label columns of an own table.
+        path: Folder of an official download, or the file of a custom table.
+        archive: The official download, or ``None`` for a custom table.
+        columns: Label columns of a custom table.
     """
 
     path: Path
@@ -74,7 +74,7 @@ def find_domains(
     for folder in folders:
         name = folder.name.lower()
         if name in ARCHIVES and name in (names or ()) and name not in domains | tables:
-            find_label_table(ARCHIVES[name], folder)  # says what the folder lacks
+            find_label_table(ARCHIVES[name], folder)  # raises with the missing files
     if not domains and not tables:
         unused = [f"'{path.name}' {_why_unused(path)}" for path in _tables_in(root)[:3]]
         hint = " ".join(f"{sentence}." for sentence in (*unused, *unlabelled_downloads(root, {})))
@@ -100,7 +100,7 @@ def unlabelled_downloads(root: Path, sources: Mapping[str, Source]) -> list[str]
 
 
 def _why_unused(path: Path) -> str:
-    """Say why a CSV is not taken for a custom table."""
+    """Explain why a CSV is not taken for a custom table."""
     try:
         header = read_sheet(path).header
     except (ValueError, OSError) as error:
@@ -135,7 +135,7 @@ def _official_domains(folders: Sequence[Path]) -> dict[str, Source]:
 
 def _own_domains(paths: Sequence[Path], columns: LabelColumns) -> dict[str, Source]:
     domains: dict[str, Source] = {}
-    # What is wrong with the rows is said when they are read.
+    # Errors in the rows are raised when they are read.
     opened = [(path, open_table(path, columns=columns, report=lambda problem: None)) for path in paths]
     for path, table in opened:
         for name in dict.fromkeys(table.domains):

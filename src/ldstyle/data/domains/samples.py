@@ -49,13 +49,13 @@ def pick_samples(table: SceneTable, *, per_cell: int, seed: int = 0) -> list[lis
 
 
 def _frequency_in_folder(table: SceneTable, present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the share of images with each label in the scene folder of each row, (N, L)."""
+    """Return the fraction of images with each label in the scene folder of each row, (N, L)."""
     names = [PurePosixPath(key).parent.name for key in table.keys]
     _, folder = np.unique(names, return_inverse=True)
     counts = np.zeros((folder.max(initial=-1) + 1, present.shape[1]))
     np.add.at(counts, folder, present)
-    shares: NDArray[np.float64] = (counts / np.bincount(folder)[:, None])[folder]
-    return shares
+    fractions: NDArray[np.float64] = (counts / np.bincount(folder)[:, None])[folder]
+    return fractions
 
 
 def class_samples(

@@ -31,10 +31,10 @@ ARRAYS = ".npy"
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in IMAGE_FORMATS.values() for suffix in suffixes)
 
 Report: TypeAlias = Callable[[Exception], None]
-"""What a reader does with a problem: raise it (the default), or note it and return; offenders are then skipped."""
+"""Reaction of a reader to a problem: raise it (the default), or note it and return; offenders are then skipped."""
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Told of work as ``progress(done, total, what)``."""
+"""Called as ``progress(done, total, what)`` while work is done."""
 
 
 def fail(problem: Exception) -> None:

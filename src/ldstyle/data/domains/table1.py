@@ -62,7 +62,7 @@ def differences(table: SceneTable) -> list[str]:
 
 
 def tabulate(tables: Sequence[SceneTable], *, marked: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Return Table 1 as text, header and rows: for each domain what is counted here, and beside it the paper's column.
+    """Return Table 1 as text, header and rows: for each domain its counts, next to the paper's column.
 
     Args:
         tables: The domains, of one vocabulary.

@@ -69,7 +69,7 @@ def unpack(archive: Path, root: Path) -> list[Path]:
 
 
 class _RefusedError(ValueError):
-    """What is wrong with a sound archive; its message is complete."""
+    """A sound archive with the wrong content; its message is complete."""
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class LabelMap:
         Args:
             domain: Name of the domain.
             columns: Label names of its table.
-            blank: Names that the domain leaves blank throughout; they need no place in the vocabulary.
+            blank: Names that the domain leaves blank throughout; they need no entry in the vocabulary.
         """
         section = self.domains.get(domain, {})
         for name in section:

@@ -1,4 +1,4 @@
-"""The three built-in domains as data: how they see, what they hold, and how each label looks in them."""
+"""The three built-in domains as data: sensor, contents, and appearance of each label."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Palette:
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain of drawn scenes. Lengths are in metres.
+    """One domain of synthetic scenes. Lengths are in metres.
 
     Attributes:
         name: Name of the domain and of its folder.
@@ -357,7 +357,7 @@ def find_domain(name: str) -> Domain:
 
 
 def frequencies(domain: Domain) -> dict[str, float]:
-    """Return each label's target frequency: the share of scenes that are meant to hold it."""
+    """Return each label's target frequency: the fraction of scenes that are meant to contain it."""
     total = sum(domain.label_sets.values())
     return {
         label: sum(weight for held, weight in domain.label_sets.items() if label[0] in held) / total

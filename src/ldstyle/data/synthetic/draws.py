@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
 
 class Draws:
-    """Draws from one generator, seeded from what they are for.
+    """Draws from one generator, seeded from their purpose.
 
     Everything is built on the generator's doubles in [0, 1) and on single additions, multiplications and divisions,
     which IEEE 754 rounds alike everywhere; library distributions and transcendental functions are not used.
@@ -79,26 +79,26 @@ def direction(heading: int) -> tuple[float, float]:
     return round(math.cos(angle) * 4096) / 4096, round(math.sin(angle) * 4096) / 4096
 
 
-def value_noise(draws: Draws, places: int, cells: float, across: float | None = None) -> NDArray[np.float32]:
-    """Draw smooth noise in [-1, 1) over a square of places × places.
+def value_noise(draws: Draws, subpixels: int, cells: float, across: float | None = None) -> NDArray[np.float32]:
+    """Draw smooth noise in [-1, 1) over a square of subpixels × subpixels.
 
     Args:
         draws: Where the bumps are drawn from.
-        places: Side of the square.
+        subpixels: Side of the square.
         cells: Bumps along a side. The draws depend on it alone: a finer sheet shows the same noise.
         across: Bumps from left to right, where their number differs from that from top to bottom.
     """
     rows, columns = cells, cells if across is None else across
     knots = draws.field(int(rows) + 2, int(columns) + 2)
-    low, part = _steps(places, rows)
+    low, part = _steps(subpixels, rows)
     bands = knots[low] + (knots[low + 1] - knots[low]) * part[:, None]
-    low, part = _steps(places, columns)
+    low, part = _steps(subpixels, columns)
     left = bands[:, low]
     return left + (bands[:, low + 1] - left) * part
 
 
-def _steps(places: int, cells: float) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    at = np.arange(places, dtype=np.float32) * np.float32(cells / places)
+def _steps(subpixels: int, cells: float) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    at = np.arange(subpixels, dtype=np.float32) * np.float32(cells / subpixels)
     low = at.astype(np.int64)
     part = at - low.astype(np.float32)
     return low, part * part * (3 - 2 * part)

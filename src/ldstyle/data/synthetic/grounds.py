@@ -90,14 +90,14 @@ def _add_streets(site: Site, *, single: bool = False) -> None:
 def _add_roads(
     site: Site,
     axis: Axis,
-    places: list[float],
+    positions: list[float],
     half: float,
     walk: float,
     colour: tuple[int, int, int],
     *,
     bridge: bool = False,
 ) -> None:
-    for at in places:
+    for at in positions:
         road = Road(axis, at, half, walk, colour, bridge)
         box = road.box(site.reach)
         if abs(at) > site.reach:

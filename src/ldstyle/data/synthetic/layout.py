@@ -1,4 +1,4 @@
-"""Lays a scene out from its seed: the labels first, then what they stand for, where it fits."""
+"""Lays a scene out from its seed: the labels first, then their objects, where they fit."""
 
 from __future__ import annotations
 

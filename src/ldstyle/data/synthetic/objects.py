@@ -39,7 +39,7 @@ def _facing(layout: Layout, normal: tuple[float, float]) -> float:
 
 
 def paint_shadows(surface: Surface, layout: Layout) -> None:
-    """Put the ground beside the buildings in the shadow; done for all before any roof is painted."""
+    """Put the ground next to the buildings in the shadow; done for all before any roof is painted."""
     for building in layout.buildings:
         for wing in building.wings:
             _cast(surface, layout, corners(layout, wing), building.height)
@@ -72,31 +72,31 @@ def _paint_pitched(surface: Surface, layout: Layout, wing: Box, roof: int, *, hi
     run, rise = (half_u, half_v) if along_u else (half_v, half_u)
     ridge = run - hip * rise
 
-    def place(along: float, across: float) -> Point:
+    def to_point(along: float, across: float) -> Point:
         return layout.frame.to_view(u + along, v + across) if along_u else layout.frame.to_view(u + across, v + along)
 
     for side in (-1, 1):
-        slope = [place(-run, side * rise), place(run, side * rise), place(ridge, 0), place(-ridge, 0)]
+        slope = [to_point(-run, side * rise), to_point(run, side * rise), to_point(ridge, 0), to_point(-ridge, 0)]
         normal = (0, side) if along_u else (side, 0)
         surface.fill(slope, roof, light=_facing(layout, normal), label=BUILDING)
         if hip:
-            end = [place(side * run, -rise), place(side * run, rise), place(side * ridge, 0)]
+            end = [to_point(side * run, -rise), to_point(side * run, rise), to_point(side * ridge, 0)]
             normal = (side, 0) if along_u else (0, side)
             surface.fill(end, roof, light=_facing(layout, normal), label=BUILDING)
     wide = max(0.12, 0.5 / surface.scale)
-    line = [place(-ridge, -wide), place(ridge, -wide), place(ridge, wide), place(-ridge, wide)]
+    line = [to_point(-ridge, -wide), to_point(ridge, -wide), to_point(ridge, wide), to_point(-ridge, wide)]
     surface.fill(line, roof, light=1.16, label=BUILDING)
 
 
 def paint_car(surface: Surface, layout: Layout, car: Car) -> None:
-    """Paint a car: body, glass and roof, as far as they can be told apart."""
+    """Paint a car: body, glass and roof, as far as they can be distinguished."""
     body = surface.add(car.colour, _METAL)
     ahead = layout.frame.to_view(*car.ahead)
     middle = layout.frame.to_view(car.u, car.v)
     long, wide = car.length / 2, car.width / 2
 
-    def part(back: float, front: float, share: float) -> list[Point]:
-        return _oriented(middle, ahead, ((back * long, share * wide), (front * long, share * wide)))
+    def part(back: float, front: float, fraction: float) -> list[Point]:
+        return _oriented(middle, ahead, ((back * long, fraction * wide), (front * long, fraction * wide)))
 
     dx, dy = layout.cast(1.2)
     # So low a thing hides the start of its shadow, and the end of it needs no hull.

@@ -95,7 +95,7 @@ def _fittings(site: Site, box: Box) -> tuple[Box, ...]:
 
 
 def add_cars(site: Site) -> None:
-    """Place cars in stalls, in lanes and along the kerb; without pavement, beside the buildings."""
+    """Place cars in stalls, in lanes and along the kerb; without pavement, next to the buildings."""
     draws = site.draws
     busy = draws.within((0.25, 0.9))
     for lot in site.layout.lots:

@@ -23,7 +23,7 @@ from ldstyle.data.synthetic.surface import Surface
 from ldstyle.data.synthetic.terrain import paint_ground, paint_lot, paint_patch, paint_roads, paint_water
 
 FINER = 2
-"""Places of the sheet per pixel and side."""
+"""Subpixels of the sheet per pixel and side."""
 
 LEAST_PIXELS = 4
 """A label that covers fewer pixels is not there."""
@@ -33,7 +33,7 @@ SMALLEST, LARGEST = 48, 1024
 
 @dataclass(frozen=True)
 class Scene:
-    """A drawn scene.
+    """A synthetic scene.
 
     Attributes:
         image: Colours, (S, S, 3) uint8.
@@ -59,7 +59,7 @@ def draw_scene(domain: str, number: int, *, seed: int, size: int = 128) -> Scene
     style = find_domain(domain)
     layout = lay_out(domain, number, seed=seed)
     draws = Draws("paint", domain, number, seed)
-    surface = paint(layout, style, draws, places=FINER * size)
+    surface = paint(layout, style, draws, subpixels=FINER * size)
     masks = _masks(surface)
     return Scene(expose(surface, layout, style.sensor, draws, finer=FINER), masks, np.asarray(masks.any((1, 2))))
 
@@ -70,9 +70,9 @@ def check_size(size: int) -> None:
         raise ValueError(f"`size` must be from {SMALLEST} to {LARGEST} pixels; got {size}.")
 
 
-def paint(layout: Layout, style: Domain, draws: Draws, *, places: int) -> Surface:
+def paint(layout: Layout, style: Domain, draws: Draws, *, subpixels: int) -> Surface:
     """Paint a layout, from the ground up."""
-    surface = Surface(places, layout.extent)
+    surface = Surface(subpixels, layout.extent)
     paint_ground(surface, layout, draws)
     paint_roads(surface, layout, style, bridges=False)
     for lot in layout.lots:
@@ -89,7 +89,7 @@ def paint(layout: Layout, style: Domain, draws: Draws, *, places: int) -> Surfac
         paint_building(surface, layout, building)
     for car in layout.cars:
         paint_car(surface, layout, car)
-    leaves = value_noise(draws, places, layout.extent / style.leaf)
+    leaves = value_noise(draws, subpixels, layout.extent / style.leaf)
     paint_trees(surface, layout, leaves, foliage=style.foliage)
     return surface
 
@@ -97,7 +97,7 @@ def paint(layout: Layout, style: Domain, draws: Draws, *, places: int) -> Surfac
 def _masks(surface: Surface) -> NDArray[np.bool_]:
     labels = np.arange(len(VOCABULARY), dtype=np.int8)[:, None, None]
     phases = [surface.label[row::FINER, column::FINER] for row in range(FINER) for column in range(FINER)]
-    seen = sum((phase == labels).view(np.int8) for phase in phases)  # (L, S, S): places of the pixel
+    seen = sum((phase == labels).view(np.int8) for phase in phases)  # (L, S, S): subpixels of the pixel
     masks: NDArray[np.bool_] = seen >= np.int8(FINER * FINER // 2)
     masks &= np.count_nonzero(masks, axis=(1, 2))[:, None, None] >= LEAST_PIXELS
     return masks

@@ -27,7 +27,7 @@ def expose(surface: Surface, layout: Layout, sensor: Sensor, draws: Draws, *, fi
         layout: The layout it was painted from.
         sensor: The domain's sensor.
         draws: Where unevenness, haze and noise are drawn from.
-        finer: Places of the sheet per pixel and side.
+        finer: Subpixels of the sheet per pixel and side.
     """
     # Drawn before any array whose size is the image's, so that an image of another size gets the same weather.
     haze, blur = draws.within(sensor.haze), draws.within(sensor.blur)
@@ -51,9 +51,9 @@ def expose(surface: Surface, layout: Layout, sensor: Sensor, draws: Draws, *, fi
 
 def _unevenness(surface: Surface, layout: Layout, draws: Draws) -> NDArray[np.float32]:
     fine, medium, coarse = (grain.take(surface.material) for grain in np.asarray(surface.grains, np.float32).T)
-    uneven: NDArray[np.float32] = np.float32(1) + medium * value_noise(draws, surface.places, layout.extent / 2)
-    uneven += coarse * value_noise(draws, surface.places, layout.extent / 12)
-    uneven += fine * draws.field(surface.places, surface.places)
+    uneven: NDArray[np.float32] = np.float32(1) + medium * value_noise(draws, surface.subpixels, layout.extent / 2)
+    uneven += coarse * value_noise(draws, surface.subpixels, layout.extent / 12)
+    uneven += fine * draws.field(surface.subpixels, surface.subpixels)
     return uneven
 
 

@@ -1,4 +1,4 @@
-"""A layout under construction: what is taken, what is still free, and what lies dry."""
+"""A layout under construction: occupied, free and dry areas."""
 
 from __future__ import annotations
 

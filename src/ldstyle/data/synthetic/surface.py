@@ -1,4 +1,4 @@
-"""The sheet a scene is painted on: what each place is made of, how it is lit, and which label it belongs to."""
+"""The sheet a scene is painted on: what each subpixel is made of, how it is lit, and which label it belongs to."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Point: TypeAlias = tuple[float, float]
 Window: TypeAlias = tuple[slice, slice]
 
 NOTHING = len(VOCABULARY)
-"""Label number of a place that belongs to no label."""
+"""Label number of a subpixel that belongs to no label."""
 
 _FINE = 16
-"""Corners are rounded to 1/16 place, so that filling a polygon is exact integer arithmetic."""
+"""Corners are rounded to 1/16 subpixel, so that filling a polygon is exact integer arithmetic."""
 
 
 class Grain(NamedTuple):
-    """How uneven a material is: share of its brightness that varies from place to place and over about 2 and 12 m."""
+    """Unevenness of a material: fraction of its brightness that varies per subpixel and over about 2 and 12 m."""
 
     fine: float = 0.0
     medium: float = 0.0
@@ -32,23 +32,23 @@ SMOOTH = Grain(0.02, 0.01, 0.0)
 
 
 class Surface:
-    """A square of places, each with a material, a light, a shadow and a label.
+    """A square of subpixels, each with a material, a light, a shadow and a label.
 
     Args:
-        places: Places along a side.
+        subpixels: Subpixels along a side.
         extent: Metres along a side.
     """
 
-    def __init__(self, places: int, extent: float) -> None:
-        self.places = places
-        self.scale = places / extent
-        self.material = np.zeros((places, places), np.int16)
-        self.light = np.ones((places, places), np.float32)
-        self.shadow = np.zeros((places, places), np.bool_)
-        self.label = np.full((places, places), NOTHING, np.int8)
+    def __init__(self, subpixels: int, extent: float) -> None:
+        self.subpixels = subpixels
+        self.scale = subpixels / extent
+        self.material = np.zeros((subpixels, subpixels), np.int16)
+        self.light = np.ones((subpixels, subpixels), np.float32)
+        self.shadow = np.zeros((subpixels, subpixels), np.bool_)
+        self.label = np.full((subpixels, subpixels), NOTHING, np.int8)
         self.colours: list[Colour] = []
         self.grains: list[Grain] = []
-        self._middles = np.arange(places, dtype=np.int64) * _FINE + _FINE // 2
+        self._middles = np.arange(subpixels, dtype=np.int64) * _FINE + _FINE // 2
 
     def add(self, colour: Colour, grain: Grain = SMOOTH) -> int:
         """Add a material and return its number."""
@@ -56,19 +56,19 @@ class Surface:
         self.grains.append(grain)
         return len(self.colours) - 1
 
-    def to_places(self, point: Point) -> Point:
-        """Return a point of the view, in metres from the middle, in places from the corner."""
-        middle = self.places / 2
+    def to_subpixels(self, point: Point) -> Point:
+        """Return a point of the view, in metres from the middle, in subpixels from the corner."""
+        middle = self.subpixels / 2
         return point[0] * self.scale + middle, point[1] * self.scale + middle
 
     def paint(
         self, window: Window, inside: NDArray[np.bool_], material: int, *, light: float = 1.0, label: int | None = None
     ) -> None:
-        """Cover the marked places of a window; what covers a shadow lies in the sun.
+        """Cover the marked subpixels of a window; what covers a shadow lies in the sun.
 
         Args:
             window: Rows and columns.
-            inside: Places of the window to cover.
+            inside: Subpixels of the window to cover.
             material: Number of the material.
             light: Brightness of the material there.
             label: Label number; ``None`` keeps the label that is there.
@@ -87,14 +87,14 @@ class Surface:
 
     def darken(self, corners: Sequence[Point], *, hull: bool = True) -> None:
         """Put the convex hull of some points, or the convex polygon they already are, in the shadow."""
-        points = [self.to_places(corner) for corner in corners]
+        points = [self.to_subpixels(corner) for corner in corners]
         window, inside = self.polygon(_hull(points) if hull else points, metres=False)
         self.shadow[window][inside] = True
 
     def polygon(self, corners: Sequence[Point], *, metres: bool = True) -> tuple[Window, NDArray[np.bool_]]:
-        """Return the window around a convex polygon and which of its places have their middle inside or on it."""
-        places = [self.to_places(corner) for corner in corners] if metres else corners
-        points = [(round(x * _FINE), round(y * _FINE)) for x, y in places]
+        """Return the window around a convex polygon and which of its subpixels have their middle inside or on it."""
+        subpixels = [self.to_subpixels(corner) for corner in corners] if metres else corners
+        points = [(round(x * _FINE), round(y * _FINE)) for x, y in subpixels]
         across, down = zip(*points, strict=True)
         window = self.window(min(across) / _FINE, min(down) / _FINE, max(across) / _FINE, max(down) / _FINE)
         ahead = [*points[1:], points[0]]
@@ -110,14 +110,14 @@ class Surface:
         return window, (below[:, :, None] >= right[:, None, :]).all(0)
 
     def window(self, left: float, top: float, right: float, bottom: float) -> Window:
-        """Return the rows and columns between two corners, in places, cut to the sheet."""
-        low_x, low_y = min(max(int(left), 0), self.places), min(max(int(top), 0), self.places)
-        high_x, high_y = min(int(right) + 1, self.places), min(int(bottom) + 1, self.places)
+        """Return the rows and columns between two corners, in subpixels, cut to the sheet."""
+        low_x, low_y = min(max(int(left), 0), self.subpixels), min(max(int(top), 0), self.subpixels)
+        high_x, high_y = min(int(right) + 1, self.subpixels), min(int(bottom) + 1, self.subpixels)
         return slice(low_y, max(low_y, high_y)), slice(low_x, max(low_x, high_x))
 
     def disc(self, middle: Point, radius: float) -> tuple[Window, NDArray[np.float32], NDArray[np.float32]]:
-        """Return the window around a disc and its places' offsets (x as a row, y as a column), in radii."""
-        x, y = self.to_places(middle)
+        """Return the window around a disc and its subpixels' offsets (x as a row, y as a column), in radii."""
+        x, y = self.to_subpixels(middle)
         reach = max(radius * self.scale, 0.6)
         window = self.window(x - reach, y - reach, x + reach, y + reach)
         dx = (np.arange(window[1].start, window[1].stop, dtype=np.float32) + np.float32(0.5 - x)) / np.float32(reach)

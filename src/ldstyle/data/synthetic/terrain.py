@@ -20,7 +20,7 @@ _RIPPLES = Grain(0.035, 0.06, 0.07)
 _WOOD = Grain(0.08, 0.03, 0.0)
 
 _BANDS = 8
-"""Steps between two colours: enough to pass for a gradient, with one material per place."""
+"""Steps between two colours: enough to pass for a gradient, with one material per subpixel."""
 
 
 def corners(layout: Layout, box: Box) -> list[Point]:
@@ -29,8 +29,8 @@ def corners(layout: Layout, box: Box) -> list[Point]:
 
 
 def paint_ground(surface: Surface, layout: Layout, draws: Draws) -> None:
-    """Cover everything with two kinds of ground that mingle, and plough it if the layout says so."""
-    mingle = value_noise(draws, surface.places, 3.5) + np.float32(0.4) * value_noise(draws, surface.places, 17)
+    """Cover everything with two kinds of ground that mingle, and plough it if the layout has furrows."""
+    mingle = value_noise(draws, surface.subpixels, 3.5) + np.float32(0.4) * value_noise(draws, surface.subpixels, 17)
     surface.material[:] = np.clip(mingle * 6 + 3, 0, _BANDS - 1)
     for band in range(_BANDS):
         surface.add(_between(*layout.grounds, band / (_BANDS - 1)), _SOIL)
@@ -85,7 +85,7 @@ def _mark(surface: Surface, layout: Layout, road: Road, marking: int, roads: lis
 
 
 def _cross(surface: Surface, layout: Layout, road: Road, marking: int, roads: list[Road]) -> None:
-    # Zebra crossings would blur into a grey bar where a stripe is under two places wide.
+    # Zebra crossings would blur into a grey bar where a stripe is under two subpixels wide.
     if surface.scale < 3.5:
         return
     for other in (other for other in roads if other.axis != road.axis):
@@ -149,10 +149,10 @@ def _stain(surface: Surface, layout: Layout, draws: Draws) -> None:
 
 
 def paint_water(surface: Surface, layout: Layout, water: Water, draws: Draws) -> None:
-    """Paint water over what is there, from its shallows to the deep, with a beach or a wall around it."""
+    """Paint water over the ground, from its shallows to the deep, with a beach or a wall around it."""
     u, v = _scene_grid(surface, layout)
     depth = water.depth(u, v)
-    rough = value_noise(draws, surface.places, layout.extent / 1.5)
+    rough = value_noise(draws, surface.subpixels, layout.extent / 1.5)
     ragged = np.float32(0.0 if water.quay else 0.012 * layout.extent)
     depth = depth + rough * ragged
     everything = (slice(None), slice(None))
@@ -160,13 +160,13 @@ def paint_water(surface: Surface, layout: Layout, water: Water, draws: Draws) ->
     shore = surface.add(layout.shore, Grain(0.04, 0.06, 0.0))
     surface.paint(everything, (depth > -beach) & (depth <= 0), shore, light=1.05, label=NOTHING)
     shelf = layout.extent * (0.02 if water.quay else 0.09)
-    shade = depth + value_noise(draws, surface.places, layout.extent / 3) * np.float32(shelf * 0.35)
+    shade = depth + value_noise(draws, surface.subpixels, layout.extent / 3) * np.float32(shelf * 0.35)
     wet = depth > 0
     first = len(surface.colours)
     for band in range(_BANDS):
         surface.add(_between(*layout.waters, band / (_BANDS - 1)), _RIPPLES)
     surface.paint(everything, wet, first, label=WATER)
-    waves = value_noise(draws, surface.places, layout.extent / 0.9, layout.extent / 4)
+    waves = value_noise(draws, surface.subpixels, layout.extent / 0.9, layout.extent / 4)
     surface.light += np.float32(0.09) * waves * wet
     surface.material += (np.clip(shade * np.float32(_BANDS / shelf), 0, _BANDS - 1) * wet).astype(np.int16)
     if water.quay:
@@ -204,7 +204,7 @@ def _shifted(point: Point, layout: Layout, height: float) -> Point:
 
 
 def _scene_grid(surface: Surface, layout: Layout) -> tuple[Grid, Grid]:
-    at = (np.arange(surface.places, dtype=np.float32) + np.float32(0.5 - surface.places / 2)) / np.float32(
+    at = (np.arange(surface.subpixels, dtype=np.float32) + np.float32(0.5 - surface.subpixels / 2)) / np.float32(
         surface.scale
     )
     return layout.frame.to_scene(at[None, :], at[:, None])
@@ -215,6 +215,6 @@ def _scaled(colour: Colour, factor: float) -> Colour:
     return red, green, blue
 
 
-def _between(first: Colour, second: Colour, share: float) -> Colour:
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
+def _between(first: Colour, second: Colour, fraction: float) -> Colour:
+    red, green, blue = (round(a + (b - a) * fraction) for a, b in zip(first, second, strict=True))
     return red, green, blue

@@ -1,4 +1,4 @@
-"""Writes drawn scenes to disk: images, masks and a table of labels for each domain."""
+"""Writes synthetic scenes to disk: images, masks and a table of labels for each domain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_scenes(
 
     The folder holds ``<domain>/images/NNNNN.png``, ``<domain>/masks/NNNNN.png`` (bit l of a pixel is label l) and
     ``<domain>/labels.csv``; it appears whole or not at all. Nothing is drawn if the same scenes are there already; a
-    folder of other drawn scenes is replaced, and any other folder that is not empty is refused.
+    folder of other synthetic scenes is replaced, and any other folder that is not empty is refused.
 
     With more than one worker, a script must call this below ``if __name__ == "__main__":``, as ``multiprocessing``
     demands.
@@ -51,7 +51,7 @@ def write_scenes(
         size: Side of the images in pixels.
         seed: Seed of the collection; a scene depends on it, its domain and its number alone.
         workers: Processes that draw.
-        progress: Told of the scenes drawn so far.
+        progress: Called with the number of scenes written so far.
     """
     check_size(size)
     if not 1 <= per_domain <= MOST:
@@ -82,7 +82,7 @@ def write_scenes(
 
 
 def _own_manifest(out: Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder of drawn scenes, ``None`` if nothing is there, and refuse everything else."""
+    """Return the manifest of a folder of synthetic scenes, ``None`` if nothing is there, and refuse everything else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     try:

@@ -31,7 +31,7 @@ from ldstyle.deploy.scene.stac import write_stac_item
 from ldstyle.deploy.scene.tile_store import TileStore
 from ldstyle.deploy.scene.tiling import TileGrid, blend_rows
 from ldstyle.deploy.scene.writers import Georeference, write_footprints, write_geotiff
-from ldstyle.evaluation.scores import evaluating
+from ldstyle.evaluation.predict import predict
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import description_digest
 
@@ -228,22 +228,21 @@ def _predict_rows(
 
     # One thread: an open raster may not be read by two.
     tiles = read_ahead(read, places, workers=1, ahead=2 * options.batch_size)
-    with evaluating(classifier), torch.inference_mode():
-        for row in range(len(store), rows):
-            values = np.full(store.shape, np.nan, dtype=np.float32)
-            batch: list[tuple[int, NDArray[Any]]] = []
-            for column in range(columns):
-                pixels = next(tiles)
-                if pixels is not None:
-                    batch.append((column, pixels))
-                if batch and (len(batch) == options.batch_size or column == columns - 1):
-                    images = torch.from_numpy(np.stack([pixels for _, pixels in batch])).to(classifier.device)
-                    scores = classifier.judge(classifier(images).float().cpu()).probabilities
-                    values[[column for column, _ in batch]] = scores.numpy()
-                    batch = []
-            store.append(values)
-            if progress is not None:
-                progress(row + 1, rows, "rows of tiles")
+    for row in range(len(store), rows):
+        values = np.full(store.shape, np.nan, dtype=np.float32)
+        batch: list[tuple[int, NDArray[Any]]] = []
+        for column in range(columns):
+            pixels = next(tiles)
+            if pixels is not None:
+                batch.append((column, pixels))
+            if batch and (len(batch) == options.batch_size or column == columns - 1):
+                images = torch.from_numpy(np.stack([pixels for _, pixels in batch]))
+                scores = classifier.judge(predict(classifier, [images]).logits).probabilities
+                values[[column for column, _ in batch]] = scores.numpy()
+                batch = []
+        store.append(values)
+        if progress is not None:
+            progress(row + 1, rows, "rows of tiles")
 
 
 def _with_data(rows: Iterator[NDArray[np.float32]], scene: Scene, grid: TileGrid) -> Iterator[NDArray[np.float32]]:

@@ -14,7 +14,6 @@ import torch
 
 from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.bands import find_format
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Pool
@@ -50,7 +49,7 @@ COLUMNS = (
     "pointing", "pointing_chance", "iou", "iou_chance", "iou_ratio", "mass", "mass_chance", "mass_ratio", "coverage",
     "n", "missing",
 )  # fmt: skip
-"""What a row of the table has beside domain, group, source and label."""
+"""Columns of the table next to domain, group, source and label."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,8 @@ def judge_run(
     if not scales or min(scales) <= 0:
         raise ValueError(f"`scales` must be one or more positive factors of the image size; got {list(scales)}.")
     config, model = load_config(folder / CONFIG), load_model(folder)
-    place, side = Path(root or config.data.root).expanduser(), map_size or model.size
-    known = {name: read_domain(config, model, name, place) for name in domains}
+    folder_of_data, side = Path(root or config.data.root).expanduser(), map_size or model.size
+    known = {name: read_domain(config, model, name, folder_of_data) for name in domains}
     setting = _Setting(
         config.data.sources,
         config.seed,
@@ -167,16 +166,15 @@ def judge_run(
         None if model.image_format is None else model.preprocessing,
     )
     parts = setting.parts(known.values(), most)
-    backbone = model.backbone.to(device).eval()
-    augmentation = Augmentation(mean=model.preprocessing.mean, std=model.preprocessing.std)
+    network = model.network_on(device).eval()
     sources: list[AttentionSource] = [UniformSource()]
     if (folder / ATTENTION).is_file():
-        net = load_attention(folder, backbone, config, num_labels=len(model.vocabulary)).to(device)
-        sources.append(LearnedSource(net, augmentation, device))
+        net = load_attention(folder, network.backbone, config, num_labels=len(model.vocabulary)).to(device)
+        sources.append(LearnedSource(net, network.normalise))
     chosen = tuple(dict.fromkeys(thresholds))
-    sources.append(ActivationSource(backbone, augmentation, device, side, chosen, average_flips, tuple(scales)))
+    sources.append(ActivationSource(network, side, chosen, average_flips, tuple(scales)))
     if probe_size is not None:
-        tables = [known.get(name) or read_domain(config, model, name, place) for name in config.data.sources]
+        tables = [known.get(name) or read_domain(config, model, name, folder_of_data) for name in config.data.sources]
         sources.append(setting.probe(tables, config.backbone, probe_size, thresholds))
     subject = {
         "run": str(folder),

@@ -1,4 +1,4 @@
-"""Whether attention finds its labels: the one in use while training, and all of a finished network."""
+"""Localization of attention: the source in use while training, and all sources of a finished network."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.evaluation.localization import Localization, Table, with_mean
-from ldstyle.evaluation.scores import evaluating
+from ldstyle.evaluation.predict import pool_batches
 from ldstyle.nn import LabelDecoupledStyle, StyledNet, activation_maps, analyse_head
 from ldstyle.nn.backbones.insertion import InsertionPoint
-from ldstyle.nn.backbones.layout import visiting
+from ldstyle.nn.backbones.layout import capture
+from ldstyle.nn.backbones.probe import evaluating
+from ldstyle.runs.normalized_net import Normalize, NormalizedNet
 from ldstyle.runs.sources import SourceData
 
 MOST = 256
-"""Samples of a pool that are judged, evenly spaced over it."""
+"""Largest number of samples of a pool that are evaluated, evenly spaced."""
 
 
 def localize_attention(
-    net: nn.Module, data: SourceData, augmentation: Augmentation, *, device: torch.device, batch_size: int
+    net: nn.Module, data: SourceData, normalise: Normalize, *, batch_size: int
 ) -> dict[str, Any] | None:
     """Compare the attention in use with the masks of the sources.
 
@@ -39,26 +40,22 @@ def localize_attention(
     if net.cams is not None:
         rows = _spread(data.train) if net.cams.ready else np.empty(0, dtype=np.int64)
         return {"cached": with_mean(_cached(net, data.train, rows, batch_size))} if len(rows) else None
-    return localize_learned(net, [data.validation], augmentation, device=device, batch_size=batch_size)
+    return localize_learned(net, [data.validation], normalise, batch_size=batch_size)
 
 
 def localize_sources(
-    backbone: nn.Module,
+    model: NormalizedNet,
     net: StyledNet | None,
     data: SourceData,
-    augmentation: Augmentation,
     *,
-    device: torch.device,
     batch_size: int,
 ) -> dict[str, Any] | None:
     """Compare the maps of a finished network with the masks of its sources.
 
     Args:
-        backbone: The plain network.
+        model: The plain network.
         net: The same with its learned attention, if it has any.
         data: The sources.
-        augmentation: Normalises images.
-        device: Where to compute.
         batch_size: Images at once.
 
     Returns:
@@ -67,26 +64,26 @@ def localize_sources(
     """
     found: dict[str, Any] = {}
     for group, pools in {"training": [data.train], "held-out": [data.validation, data.test]}.items():
-        cam = localize_predictions(backbone, pools, augmentation, device=device, batch_size=batch_size)
+        cam = localize_predictions(model, pools, batch_size=batch_size)
         learned = None
         if net is not None:
-            learned = localize_learned(net, pools, augmentation, device=device, batch_size=batch_size)
+            learned = localize_learned(net, pools, model.normalise, batch_size=batch_size)
         if cam is not None:
             found[group] = all_sources(cam, learned)
     return found or None
 
 
 def all_sources(cam: dict[str, Any] | None, learned: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Name the tables of class activation maps, ``cam``, and of learned attention, ``llam/POINT``, alike."""
+    """Join the tables of class activation maps, ``cam``, and of learned attention, ``llam/POINT``."""
     if cam is None:
         return None
     return {"cam": cam, **{f"llam/{name}": table for name, table in (learned or {}).items()}}
 
 
 def localize_learned(
-    net: StyledNet, pools: Sequence[Pool], augmentation: Augmentation, *, device: torch.device, batch_size: int
+    net: StyledNet, pools: Sequence[Pool], normalise: Normalize, *, batch_size: int
 ) -> dict[str, Any] | None:
-    """Compare learned attention, given the labels that are there, with the masks of one or more pools.
+    """Compare learned attention, given the present labels, with the masks of one or more pools.
 
     Returns:
         For each insertion point the table of each label and the means over labels; ``None`` without masks or attention.
@@ -96,28 +93,24 @@ def localize_learned(
         return None
     tables = {name: Localization(pools[0].vocabulary) for name in learned}
     for batch in _all_batches(pools, batch_size):
-        images = augmentation.normalise(batch.images.to(device, non_blocking=True))
-        for name, attn in learned_maps(net, images, batch.present.to(device, non_blocking=True)).items():
+        images = normalise(batch.images)
+        for name, attn in learned_maps(net, images, batch.present.to(images.device, non_blocking=True)).items():
             assert batch.masks is not None
             tables[name].update(attn, batch.masks)
     return {name: with_mean(table.compute()) for name, table in tables.items()}
 
 
-def localize_predictions(
-    backbone: nn.Module, pools: Sequence[Pool], augmentation: Augmentation, *, device: torch.device, batch_size: int
-) -> dict[str, Any] | None:
+def localize_predictions(model: NormalizedNet, pools: Sequence[Pool], *, batch_size: int) -> dict[str, Any] | None:
     """Compare the class activation maps of a plain backbone with the masks of some pools; ``None`` without masks."""
     if not _any_masks(pools):
         return None
     size = pools[0].size
-    head = analyse_head(backbone, image_size=(size, size))
+    head = analyse_head(model.backbone, image_size=(size, size))
     table = Localization(pools[0].vocabulary)
-    with evaluating(backbone):
+    with evaluating(model):
         for batch in _all_batches(pools, batch_size):
             assert batch.masks is not None
-            maps, _ = activation_maps(
-                backbone, head, augmentation.normalise(batch.images.to(device, non_blocking=True))
-            )
+            maps, _ = activation_maps(model.backbone, head, model.normalise(batch.images))
             table.update(maps.relu(), batch.masks)
     return with_mean(table.compute())
 
@@ -125,7 +118,7 @@ def localize_predictions(
 def _cached(net: StyledNet, pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Table:
     assert net.cams is not None
     table = Localization(pool.vocabulary)
-    for batch in _batches(pool, rows, batch_size):
+    for batch in pool_batches(pool, rows, batch_size=batch_size, masks=True):
         assert batch.masks is not None
         table.update(net.cams.lookup(batch.index, None, batch.present).maps.float(), batch.masks)
     return table.compute()
@@ -133,18 +126,17 @@ def _cached(net: StyledNet, pool: Pool, rows: NDArray[np.int64], batch_size: int
 
 def learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, Tensor]:
     """Return the maps of each module with learned attention, (B, L, H, W), for the plain backbone's features."""
-    maps: dict[str, Tensor] = {}
-    size = (images.shape[2], images.shape[3])
     modules = {
         point: style.llam
         for point, style in zip(net.points, net.styles, strict=True)
         if isinstance(style, LabelDecoupledStyle) and style.llam is not None
     }
 
-    def attend(point: InsertionPoint, feats: Tensor) -> None:
-        maps[point.name] = modules[point](feats, present)
+    def attend(point: InsertionPoint, feats: Tensor) -> Tensor:
+        maps: Tensor = modules[point](feats, present)
+        return maps
 
-    with torch.no_grad(), evaluating(net.backbone), visiting(net.backbone, modules, size, attend):
+    with torch.no_grad(), evaluating(net.backbone), capture(net.backbone, modules, images, attend) as maps:
         net.backbone(images)
     return maps
 
@@ -165,9 +157,4 @@ def _any_masks(pools: Sequence[Pool]) -> bool:
 
 def _all_batches(pools: Sequence[Pool], batch_size: int) -> Iterator[Batch]:
     for pool in pools:
-        yield from _batches(pool, _spread(pool), batch_size)
-
-
-def _batches(pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
-    for start in range(0, len(rows), batch_size):
-        yield pool.gather(rows[start : start + batch_size], masks=True)
+        yield from pool_batches(pool, _spread(pool), batch_size=batch_size, masks=True)

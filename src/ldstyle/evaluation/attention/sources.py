@@ -1,4 +1,4 @@
-"""Every attention source of a finished run as maps of given images, so that all can be judged alike."""
+"""Every attention source of a finished run as maps of given images, so that all are evaluated in one way."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.maps import learned_maps
+from ldstyle.evaluation.predict import pool_batches
 from ldstyle.evaluation.probe.features import FrozenBackbone, PoolFeatures
 from ldstyle.evaluation.probe.linear import LinearProbe
-from ldstyle.evaluation.scores import evaluating
 from ldstyle.functional import resize_maps, threshold_maps
 from ldstyle.nn import StyledNet, analyse_head
 from ldstyle.nn.backbones.activation_maps import averaged_maps, predicted
+from ldstyle.nn.backbones.probe import evaluating
 from ldstyle.progress import Display
+from ldstyle.runs.normalized_net import Normalize, NormalizedNet
 
 Group: TypeAlias = Literal["training", "held-out", "unseen"]
 """Which images of a domain: a source's training part, its validation and test parts, or all of an unseen domain."""
@@ -44,7 +44,7 @@ class Part:
         rows: Their rows in the table, all with masks.
         size: Side of images and masks in pixels.
         cache_dir: Folder of the caches.
-        progress: Told of the work of building caches.
+        progress: Called as caches are built.
         image_format: Bands and range of the images; ``None`` for 8-bit RGB.
     """
 
@@ -78,8 +78,7 @@ class Part:
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
         """Yield all images with their masks."""
-        for start in range(0, len(self), batch_size):
-            yield self.batch(np.arange(start, min(start + batch_size, len(self))))
+        return pool_batches(self.pool(self.size), batch_size=batch_size, masks=True)
 
     def images(self, batch: Batch, size: int) -> Tensor:
         """Return the images of a batch of this part at another size, (B, C, S, S)."""
@@ -119,7 +118,7 @@ def open_parts(
         size: Side of images and masks in pixels.
         cache_dir: Folder of the caches.
         most: Most images of a part, evenly spaced; ``None`` for all.
-        progress: Told of the work of building caches.
+        progress: Called as caches are built.
         image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
     Raises:
@@ -153,7 +152,7 @@ class AttentionSource(Protocol):
 
 @dataclass(frozen=True)
 class UniformSource:
-    """The same weight everywhere, for every present label: what any other source has to beat."""
+    """The same weight everywhere, for every present label: the baseline of all sources."""
 
     def maps(self, part: Part, batch: Batch) -> dict[str, Tensor]:
         """Return ``uniform``."""
@@ -162,7 +161,7 @@ class UniformSource:
 
 @dataclass(frozen=True)
 class MaskSource:
-    """The masks themselves on the grid of a feature map: what the best source could reach at this resolution.
+    """The masks themselves on the grid of a feature map: the upper bound of any source at this resolution.
 
     Attributes:
         stride: Pixels per location.
@@ -180,22 +179,20 @@ class MaskSource:
 
 @dataclass(frozen=True)
 class LearnedSource:
-    """The maps of LLAM at each of its insertion points, for the labels that are there.
+    """The maps of LLAM at each of its insertion points, for the present labels.
 
     Attributes:
         net: The styled network of the run.
-        augmentation: Normalises its images.
-        device: Where it is.
+        normalise: Normalises its images.
     """
 
     net: StyledNet
-    augmentation: Augmentation
-    device: torch.device
+    normalise: Normalize
 
     def maps(self, part: Part, batch: Batch) -> dict[str, Tensor]:
         """Return ``llam/POINT`` for each insertion point."""
-        images = self.augmentation.normalise(batch.images.to(self.device, non_blocking=True))
-        found = learned_maps(self.net, images, batch.present.to(self.device, non_blocking=True))
+        images = self.normalise(batch.images)
+        found = learned_maps(self.net, images, batch.present.to(images.device, non_blocking=True))
         return {f"llam/{name}": maps.cpu() for name, maps in found.items()}
 
 
@@ -204,31 +201,27 @@ class ActivationSource:
     """The class activation maps of a network, as the cached attention source uses them.
 
     Attributes:
-        backbone: The plain network.
-        augmentation: Normalises its images.
-        device: Where it is.
+        model: The plain network.
         size: Side of the images that the maps are computed from, in pixels.
         thresholds: Fractions of a map's maximum below which the map is removed; one variant each.
         flips: Whether maps are averaged over the four flips of an image.
         scales: Factors of the image size that maps are averaged over.
     """
 
-    backbone: nn.Module
-    augmentation: Augmentation
-    device: torch.device
+    model: NormalizedNet
     size: int
     thresholds: Sequence[float] = ()
     flips: bool = False
     scales: Sequence[float] = (1.0,)
 
     def __post_init__(self) -> None:
-        self._head = analyse_head(self.backbone, image_size=(self.size, self.size))
+        self._head = analyse_head(self.model.backbone, image_size=(self.size, self.size))
 
     def maps(self, part: Part, batch: Batch) -> dict[str, Tensor]:
         """Return ``cam`` for every present label, ``cached`` for those also predicted, and its thresholded variants."""
-        images = self.augmentation.normalise(part.images(batch, self.size).to(self.device, non_blocking=True))
-        with evaluating(self.backbone):
-            maps, logits = averaged_maps(self.backbone, self._head, images, flips=self.flips, scales=self.scales)
+        images = self.model.normalise(part.images(batch, self.size))
+        with evaluating(self.model):
+            maps, logits = averaged_maps(self.model.backbone, self._head, images, flips=self.flips, scales=self.scales)
         maps, kept = maps.relu().float().cpu(), predicted(logits, batch.present).cpu()
         cached = as_used("cached", maps * kept[:, :, None, None], self.thresholds, size=part.size)
         return {"cam": maps * batch.present[:, :, None, None], **cached}

@@ -31,20 +31,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldstyle.cpu.dilated import hasten_dilated_convolutions
-from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.files import explained, replace_text
 from ldstyle.nn import analyse_head
-from ldstyle.nn.backbones.activation_maps import capture
+from ldstyle.nn.backbones.layout import capture
 from ldstyle.progress import Display, duration
 from ldstyle.runs.backbone import Preprocessing, build_backbone, head_parameters, preprocessing
 from ldstyle.runs.config import BackboneConfig
 from ldstyle.runs.interruption import Interrupted
+from ldstyle.runs.normalized_net import NormalizedNet
 
 Number = TypeVar("Number", bound=np.generic)
 
 FORMAT = 1
-"""Version of the features; a change of what is computed makes new ones."""
+"""Version of the features; it rises whenever their computation changes."""
 
 BATCH = 16
 """Images per forward pass, and per entry into the files."""
@@ -81,19 +81,20 @@ class FrozenBackbone:
         if device.type == "cpu":
             hasten_dilated_convolutions(network)
         # Faster for depthwise convolutions on the CPU and for most networks on a GPU.
-        self._network = network.to(device).to(memory_format=torch.channels_last).eval().requires_grad_(False)
-        channels = preprocessing(network)
-        self._normalise = Augmentation(mean=channels.mean, std=channels.std).normalise
+        network = network.to(memory_format=torch.channels_last)
+        self._network = (
+            NormalizedNet(network, preprocessing(network), fused=True).to(device).eval().requires_grad_(False)
+        )
         self._device = device
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the last maps of images from a pool, (B, C, h, w) float16 on the host, clamped to its range."""
-        inputs = self._normalise(images.to(self._device, non_blocking=True))
-        single = torch.autocast(self._device.type, enabled=False)
-        with torch.no_grad(), single, capture(self._network, self._head, inputs) as captured:
-            self._network(inputs)
+        inputs = self._network.normalise(images)
+        backbone, single = self._network.backbone, torch.autocast(self._device.type, enabled=False)
+        with torch.no_grad(), single, capture(backbone, [self._head.point], inputs) as captured:
+            backbone(inputs)
         most = torch.finfo(torch.float16).max
-        return captured[0].float().clamp(-most, most).half().cpu()
+        return captured[self._head.point.name].float().clamp(-most, most).half().cpu()
 
 
 class FeatureStore:
@@ -183,7 +184,7 @@ class PoolFeatures:
     def compute(
         self, samples: NDArray[np.int64], *, display: Display | None = None, stop: Callable[[], bool] | None = None
     ) -> int:
-        """Compute what is missing, in the order of the samples. Other processes that want the same wait.
+        """Compute the missing features, in the order of the samples. Other processes that want the same wait.
 
         Args:
             samples: Numbers of samples of the pool.
@@ -238,16 +239,16 @@ class PoolFeatures:
 
 @contextmanager
 def waiting(path: Path, display: Display, what: str, stop: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Hold a lock file inside; wait for another process that holds it, and say so."""
+    """Hold a lock file inside; wait for another process that holds it, and print a message."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock, told = FileLock(path), False
+    lock, announced = FileLock(path), False
     while not lock.is_locked:
         try:
-            lock.acquire(timeout=1 if told else 0)
+            lock.acquire(timeout=1 if announced else 0)
         except Timeout:
-            if not told:
+            if not announced:
                 display.say(f"Waiting for another process that computes {what}.")
-            told = True
+            announced = True
             if stop is not None and stop():
                 raise Interrupted(f"Stopped while waiting for another process that computes {what}.") from None
     try:

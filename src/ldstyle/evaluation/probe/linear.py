@@ -137,7 +137,7 @@ def fit_probe(feats: Tensor, labels: Tensor) -> LinearProbe:
     """
     feats, labels = feats.double(), labels.to(feats.device)
     mean, std = feats.mean(dim=0), feats.std(dim=0, correction=0)
-    std = torch.where(std > 1e-6 * std.amax(), std, torch.inf)  # a constant channel has no say
+    std = torch.where(std > 1e-6 * std.amax(), std, torch.inf)  # a constant channel has no weight
     inputs = (feats - mean) / std
     best = STRENGTHS[0]
     generator = torch.Generator().manual_seed(derive_seed("probe", "held out"))
@@ -221,7 +221,7 @@ def _save(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _load(path: Path, shape: tuple[int, int]) -> dict[str, Tensor] | None:
-    """Return what is stored; ``None`` if it is missing or damaged."""
+    """Return the stored probe; ``None`` if it is missing or damaged."""
     if not path.is_file():
         return None
     try:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from ldstyle.functional import class_activation_maps, resize_maps
 from ldstyle.nn.backbones.head import Head, LinearHead, OpaqueHead
 from ldstyle.nn.backbones.insertion import InsertionPoint
-from ldstyle.nn.backbones.layout import logits_of, visiting
+from ldstyle.nn.backbones.layout import capture, logits_of, visiting
 from ldstyle.nn.backbones.probe import undisturbed
 from ldstyle.nn.banks.maps import GradCamBank
 
@@ -35,9 +34,9 @@ def activation_maps(backbone: nn.Module, head: Head, images: Tensor) -> tuple[Te
     """
     match head:
         case LinearHead():
-            with torch.no_grad(), capture(backbone, head, images) as captured:
+            with torch.no_grad(), capture(backbone, [head.point], images) as captured:
                 logits = logits_of(backbone(images))
-            return linear_maps(backbone, head, captured[0]), logits
+            return linear_maps(backbone, head, captured[head.point.name]), logits
         case OpaqueHead():
             return _gradient_maps(backbone, head, images)
 
@@ -51,14 +50,6 @@ def classifier_weight(backbone: nn.Module, head: LinearHead) -> Tensor:
     """Return the weight of the linear classifier, (L, C), detached."""
     weight: Tensor = backbone.get_submodule(head.classifier).weight  # type: ignore[assignment]
     return weight.detach().flatten(1)
-
-
-@contextmanager
-def capture(backbone: nn.Module, head: Head, images: Tensor) -> Iterator[list[Tensor]]:
-    """Collect the last feature map of the forward passes made inside the block, as (B, C, h, w)."""
-    captured: list[Tensor] = []
-    with visiting(backbone, [head.point], _size(images), lambda _point, feats: captured.append(feats.detach())):
-        yield captured
 
 
 def averaged_maps(
@@ -128,10 +119,6 @@ def predicted(logits: Tensor, present: Tensor) -> Tensor:
     return present.to(logits.device, non_blocking=True) & (logits.sigmoid() >= CORRECT)
 
 
-def _size(images: Tensor) -> tuple[int, int]:
-    return images.shape[2], images.shape[3]
-
-
 def _gradient_maps(backbone: nn.Module, head: OpaqueHead, images: Tensor) -> tuple[Tensor, Tensor]:
     """Grad-CAM by automatic differentiation through the head alone: the graph starts at the last map."""
     leaves: list[Tensor] = []
@@ -144,7 +131,7 @@ def _gradient_maps(backbone: nn.Module, head: OpaqueHead, images: Tensor) -> tup
     try:
         for parameter in needs:  # no graph below the last map, none to the weights
             parameter.requires_grad_(False)
-        with torch.enable_grad(), visiting(backbone, [head.point], _size(images), cut):
+        with torch.enable_grad(), visiting(backbone, [head.point], (images.shape[2], images.shape[3]), cut):
             logits = logits_of(backbone(images))
             sums = logits.sum(dim=0)
             labels = range(len(sums))

@@ -56,7 +56,7 @@ def read_geometry(
     Args:
         shape: Shape of the output, batch first.
         image_size: Height and width of the image that led to it.
-        declared: What the model says of this output.
+        declared: Geometry that the model declares for this output.
     """
     declared = declared or Declared()
     match len(shape):

@@ -127,7 +127,7 @@ def _classifier(backbone: nn.Module, logits: Tensor, observed: _Observed) -> str
     for name, (pooled, output) in reversed(observed.classifiers.items()):
         layer = backbone.get_submodule(name)
         assert isinstance(layer, nn.Linear | nn.Conv2d)
-        # A subclass may do more than its weight and bias say (a cosine classifier).
+        # A subclass may use its weight and bias in another way (a cosine classifier).
         plain = F.linear(pooled, layer.weight.flatten(1), layer.bias)
         if torch.equal(output, logits.flatten(1)) and _close(plain, output, scale=output):
             return name
@@ -141,7 +141,7 @@ def _with_gradient(
     generator = torch.Generator().manual_seed(derive_seed("probe", "objective"))
     # A plain sum would not do: behind a layer norm it is constant.
     direction = torch.randn(objective.shape, generator=generator).to(objective)
-    # What is overwritten in place (a ReLU behind the map) is no longer what the submodule returned.
+    # A map that was overwritten in place (by a ReLU behind it) is no longer the output of the submodule.
     whole = {name: maps for name, maps in observed.maps.items() if maps._version == observed.versions[name]}
     maps = {name: maps for name, maps in whole.items() if maps.requires_grad}
     if not maps or not objective.requires_grad:

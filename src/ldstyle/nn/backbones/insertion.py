@@ -83,7 +83,9 @@ def resolve_points(
     for stage in stages:
         point = _by_name(backbone, stage, found, listing) if isinstance(stage, str) else _by_number(stage, listing)
         if point in points:
-            raise ValueError(f"`stages` must name each place once; got {list(stages)}, which has {point} twice.")
+            raise ValueError(
+                f"`stages` must name each insertion point once; got {list(stages)}, which has {point} twice."
+            )
         points.append(point)
     return tuple(points)
 
@@ -193,7 +195,7 @@ def _entry_name(backbone: nn.Module, found: Survey, name: str, declared: Declare
 
 
 def _opens(module: nn.Module, name: str, found: Survey, *, element: bool) -> bool:
-    """Whether the walk goes on inside a submodule instead of taking it as one unit."""
+    """Whether the walk continues inside a submodule instead of taking it as one unit."""
     inside = [
         geometry for inner in found.shapes if inner.startswith(f"{name}.") and (geometry := found.geometry(inner))
     ]

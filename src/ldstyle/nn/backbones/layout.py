@@ -68,7 +68,7 @@ def as_maps(output: Any, point: InsertionPoint, image_size: tuple[int, int]) -> 
     if tensor.ndim != rank or tensor.shape[channels] != point.channels:
         raise ValueError(
             f"`output` of '{point.name}' must be a {point.layout} map with {point.channels} channels; got shape "
-            f"{tuple(tensor.shape)}. Find the point anew with insertion_points()."
+            f"{tuple(tensor.shape)}. Find the point again with insertion_points()."
         )
     match point.layout:
         case "nchw":
@@ -112,6 +112,36 @@ def from_maps(feats: Tensor, output: Any, point: InsertionPoint) -> Any:
             f"{tuple(feats.shape)}, which makes {tuple(restored.shape)}."
         )
     return replace_first(output, _in_format_of(restored, tensor))
+
+
+def keep_map(_point: InsertionPoint, feats: Tensor) -> Tensor:
+    """Keep a feature map as it is, without a copy."""
+    return feats
+
+
+@contextmanager
+def capture(
+    backbone: nn.Module,
+    points: Iterable[InsertionPoint],
+    images: Tensor,
+    keep: Callable[[InsertionPoint, Tensor], Tensor] = keep_map,
+) -> Iterator[dict[str, Tensor]]:
+    """Collect the feature maps of the forward pass made inside the block, by the name of their insertion point.
+
+    Args:
+        backbone: Network whose forward pass is observed.
+        points: Where.
+        images: The images of the pass, (B, C, H, W).
+        keep: Returns what is kept of a map (B, C, H, W). It runs inside the pass, before a later layer can overwrite
+            the map in place.
+    """
+    captured: dict[str, Tensor] = {}
+
+    def visit(point: InsertionPoint, feats: Tensor) -> None:
+        captured[point.name] = keep(point, feats)
+
+    with visiting(backbone, points, (images.shape[2], images.shape[3]), visit):
+        yield captured
 
 
 def logits_of(output: Any) -> Tensor:

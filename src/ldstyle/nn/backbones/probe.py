@@ -29,7 +29,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True)
 class Survey:
-    """What each submodule returned in one forward pass.
+    """Output shapes of all submodules in one forward pass.
 
     Attributes:
         image_size: Height and width of the images that were passed through.
@@ -50,7 +50,7 @@ class Survey:
 
 
 def survey(backbone: nn.Module, *, image_size: tuple[int, int] | None = None) -> Survey:
-    """Record what each submodule returns for one image size.
+    """Record the output shape of each submodule for one image size.
 
     If some map has as many channels as rows and columns, a wider image is passed through as well where the network
     takes one, so that its layout is unambiguous.
@@ -88,22 +88,31 @@ def _survey(backbone: nn.Module, image_size: tuple[int, int]) -> Survey:
 
 
 @contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Set a network to eval mode inside; on exit the mode of every submodule is as it was."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            # train() rather than the bare flag: some modules drop there what they cached in eval mode (LeViT).
+            if training and not module.training:
+                module.train()
+            module.training = training
+
+
+@contextmanager
 def undisturbed(backbone: nn.Module) -> Iterator[None]:
-    """Set a network to eval mode inside; on exit every mode flag and the random state are as they were."""
-    flags = {module: module.training for module in backbone.modules()}
+    """Set a network to eval mode and full precision inside; on exit modes and random state are as they were."""
     device = _device(backbone)
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), torch.autocast(device.type, enabled=False):
-        for module in flags:
-            module.training = False
-        try:
-            yield
-        finally:
-            for module, training in flags.items():
-                # train() rather than the bare flag: some modules drop what they cached in eval mode there (LeViT).
-                if training and not module.training:
-                    module.train()
-                module.training = training
+    with (
+        torch.random.fork_rng(devices=devices),
+        torch.autocast(device.type, enabled=False),
+        evaluating(backbone),
+    ):
+        yield
 
 
 @contextmanager

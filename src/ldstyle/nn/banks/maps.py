@@ -113,7 +113,7 @@ class GradCamBank(nn.Module):
         return CachedMaps(maps, self._valid[index] & present, self.threshold)
 
     def checked(self, index: Tensor | None) -> Tensor:
-        """Return sample numbers (B,) on the host, or say why they have no entry in this bank."""
+        """Return sample numbers (B,) on the host, or raise if they have no entry in this bank."""
         if index is None:
             raise ValueError(
                 "`index` must be given when attention is cached; got None. Wrap the data set in ldstyle.data.Indexed, "

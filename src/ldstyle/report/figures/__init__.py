@@ -1,4 +1,4 @@
-"""The figures of a report, by the names of their files. Nothing heavy is imported before a figure is asked for.
+"""The figures of a report, by the names of their files. Heavy packages are imported when a figure is requested.
 
 =======================  =============================================================  ========================
 ``method``               an image mixed as one style and label by label                 images; masks or weights

@@ -309,7 +309,7 @@ def shorten(text: str, length: int = 22) -> str:
 def save_picture(picture: Picture, folder: Path) -> dict[str, Path]:
     """Draw a picture and write ``SLUG.png``, ``SLUG.svg`` and its data as ``SLUG.json``.
 
-    The same picture gives the same bytes: nothing in the files tells time or chance.
+    The same picture gives the same bytes: the files contain no times and no random numbers.
 
     Returns:
         The paths by suffix.
@@ -360,7 +360,7 @@ def _png(figure: Figure, **settings: Any) -> bytes:
 
 
 def svg_of(figure: Figure) -> str:
-    """Return a figure as SVG; nothing in it tells time or chance."""
+    """Return a figure as SVG; it contains no times and no random numbers."""
     content = BytesIO()
     with printed():
         figure.savefig(content, format="svg", metadata={"Date": None})

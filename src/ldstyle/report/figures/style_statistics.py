@@ -21,12 +21,12 @@ from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.samples import pick_samples
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.deploy.explain import Explainer
-from ldstyle.evaluation.scores import evaluating
 from ldstyle.evaluation.style_statistics import style_points
 from ldstyle.functional import label_moments, resize_maps, unit_mass
 from ldstyle.functional.global_styles import global_moments
 from ldstyle.nn import InsertionPoint
-from ldstyle.nn.backbones.layout import visiting
+from ldstyle.nn.backbones.layout import capture
+from ldstyle.nn.backbones.probe import evaluating
 from ldstyle.report.figures.images import (
     BATCH,
     NO_MODELS,
@@ -237,15 +237,13 @@ class _Statistics:
 
 def feature_maps(backbone: nn.Module, points: Sequence[InsertionPoint], images: Tensor) -> dict[str, Tensor]:
     """Compute the feature maps at insertion points, (B, C, H, W) each, in eval mode and without gradient."""
-    found: dict[str, Tensor] = {}
-    size = (images.shape[2], images.shape[3])
 
-    def keep(point: InsertionPoint, feats: Tensor) -> None:
-        found[point.name] = feats.float().clone()
+    def copy(_point: InsertionPoint, feats: Tensor) -> Tensor:
+        return feats.float().clone()
 
-    with torch.no_grad(), evaluating(backbone), visiting(backbone, points, size, keep):
+    with torch.no_grad(), evaluating(backbone), capture(backbone, points, images, copy) as captured:
         backbone(images)
-    return found
+    return captured
 
 
 def _under(feats: Tensor, attn: Tensor) -> Moments:

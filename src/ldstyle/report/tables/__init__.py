@@ -56,11 +56,11 @@ from ldstyle.report.tables.strength import strength_table
 __all__ = ["SLOW_TABLES", "attempt", "make_tables"]
 
 SLOW_TABLES: dict[str, Callable[[Results], Item]] = {"dataset": dataset_table, "complexity": complexity_table}
-"""Tables that read data or build networks, by slug; they are made only when they are wanted."""
+"""Tables that read data or build networks, by slug; they are made on request only."""
 
 
 def make_tables(results: Results) -> list[Item]:
-    """Return every table that follows from the records of a grid, the most asked for first."""
+    """Return every table that follows from the records of a grid, the most important first."""
     main = results.main
     if not main.cells:
         reason = f"There is no run of a method. Start with `{results.command()}`."

@@ -153,7 +153,7 @@ def _rate(throughput: tuple[float, float, float] | None, hint: str) -> Value:
 
 def _hint(conditions: Conditions, folder: Path | None) -> str:
     words = ["ldstyle", "bench", "complexity", "--backbone", conditions.backbone]
-    words += ["--labels", str(conditions.labels), "--size", str(conditions.size)]
+    words += ["--num-labels", str(conditions.labels), "--size", str(conditions.size)]
     return "not measured; run " + shlex.join([*words, *(["--results", str(folder)] if folder is not None else [])])
 
 

@@ -1,1 +1,1 @@
-"""Training algorithms that a run may have beside its style, one file each; ``config`` has their settings."""
+"""Training algorithms that a run may combine with its style, one file each; ``config`` has their settings."""

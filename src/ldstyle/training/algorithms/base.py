@@ -15,7 +15,7 @@ from ldstyle.seeding import Streams
 from ldstyle.types import StyleContext
 
 Penalty: TypeAlias = Callable[[StyleContext], Tensor | None]
-"""Returns what is added to the loss of the pass that was watched."""
+"""Returns the penalty of the observed pass, which is added to its loss."""
 
 
 class Algorithm(nn.Module):
@@ -29,7 +29,7 @@ class Algorithm(nn.Module):
     """Whether :meth:`average` is anything but the mean."""
 
     def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
-        """Change augmented images, (B, 3, S, S), and what is known of them; draws come from the run's streams."""
+        """Change augmented images, (B, 3, S, S), and their labels and domains; draws come from the run's streams."""
         return images, truth
 
     @contextmanager

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from ldstyle.functional import covariance_distance
-from ldstyle.nn.backbones.activation_maps import capture
 from ldstyle.nn.backbones.head import Head
+from ldstyle.nn.backbones.layout import capture
 from ldstyle.runs.algorithms import CoralConfig
 from ldstyle.training.algorithms.base import Algorithm, Penalty
 from ldstyle.types import StyleContext
@@ -30,8 +30,9 @@ class Coral(Algorithm):
     @contextmanager
     def watch(self, backbone: nn.Module, images: Tensor) -> Iterator[Penalty]:
         """Compare the domains by the pooled last map, which a linear classifier reads."""
-        with capture(backbone, self._head, images) as captured:
-            yield lambda context: self._penalty(captured[0], context)
+        point = self._head.point
+        with capture(backbone, [point], images) as captured:
+            yield lambda context: self._penalty(captured[point.name], context)
 
     def _penalty(self, feats: Tensor, context: StyleContext) -> Tensor:
         return self.config.weight * covariance_distance(feats.mean(dim=(2, 3)), context.domain)

@@ -25,7 +25,7 @@ class ErmPlusPlus(Algorithm):
     Args:
         config: Settings.
         net: The network.
-        averages: Whether the weights are averaged here; dense averaging (SWAD) takes the place of it.
+        averages: Whether the weights are averaged here; dense averaging (SWAD) replaces it.
     """
 
     def __init__(self, config: ErmPlusPlusConfig, net: nn.Module, *, averages: bool) -> None:

@@ -35,9 +35,9 @@ class Fact(Algorithm):
     def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
         """Mix amplitudes; an image that is not mixed keeps its values, bit for bit."""
         generator, rows = streams["fact"], Rows(len(images), self._processes.rank, self._processes.world)
-        priority, share, gate = (rows.take(generator.random) for _ in range(3))
+        priority, draw, gate = (rows.take(generator.random) for _ in range(3))
         partner = foreign_partners(truth.value, priority)
-        lam = torch.where(gate < self.config.gate_prob, 1 - self.config.strength * share, 1.0)
+        lam = torch.where(gate < self.config.gate_prob, 1 - self.config.strength * draw, 1.0)
         pixels = images * self._std + self._mean  # in [0, 1]
         mixed = (mix_amplitudes(pixels, partner, lam).clamp(0, 1) - self._mean) / self._std
         kept = (lam == 1) | (partner == torch.arange(len(images)))

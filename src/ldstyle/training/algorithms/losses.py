@@ -1,4 +1,4 @@
-"""The classification losses beside the mean binary cross-entropy, as a module with its weights."""
+"""Classification losses other than the mean binary cross-entropy, as a module with its weights."""
 
 from __future__ import annotations
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from ldstyle.functional import feature_likelihood
 from ldstyle.nn.backbones.insertion import InsertionPoint
-from ldstyle.nn.backbones.layout import as_maps
+from ldstyle.nn.backbones.layout import capture
 from ldstyle.runs.algorithms import MiroConfig
 from ldstyle.training.algorithms.base import Algorithm, Penalty
 from ldstyle.types import StyleContext
@@ -45,31 +44,15 @@ class Miro(Algorithm):
 
     @contextmanager
     def watch(self, backbone: nn.Module, images: Tensor) -> Iterator[Penalty]:
-        """Compare the features of both networks for the same images; style comes after what is compared at a point."""
-        with self._capture(backbone, images) as feats:
+        """Compare the features of both networks for the same images; at a point, style follows the comparison."""
+        with capture(backbone, self._points, images) as feats:
             yield lambda context: self._penalty(feats, images, context)
 
     def _penalty(self, feats: dict[str, Tensor], images: Tensor, _context: StyleContext) -> Tensor:
-        with torch.no_grad(), self._capture(self._frozen[0], images) as frozen:
+        with torch.no_grad(), capture(self._frozen[0], self._points, images) as frozen:
             self._frozen[0](images)
         likelihoods = [
             feature_likelihood(feats[point.name], frozen[point.name], raw_variance, floor=FLOOR)
             for point, raw_variance in zip(self._points, self.raw_variances, strict=True)
         ]
         return self.config.weight * torch.stack(likelihoods).sum()
-
-    @contextmanager
-    def _capture(self, network: nn.Module, images: Tensor) -> Iterator[dict[str, Tensor]]:
-        captured: dict[str, Tensor] = {}
-        size = (images.shape[2], images.shape[3])
-
-        def hook(point: InsertionPoint) -> Any:
-            def note(_module: nn.Module, _args: Any, output: Any) -> None:
-                captured[point.name] = as_maps(output, point, size)
-
-            return note
-
-        with ExitStack() as stack:
-            for point in self._points:
-                stack.callback(network.get_submodule(point.name).register_forward_hook(hook(point)).remove)
-            yield captured

@@ -31,10 +31,10 @@ class Mixup(Algorithm):
     def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
         """Mix images and labels with those of a partner."""
         generator, rows = streams["mixup"], Rows(len(images), self._processes.rank, self._processes.world)
-        alpha, told = self.config.alpha, truth.value
+        alpha, context = self.config.alpha, truth.value
         priority, lam = rows.take(generator.random), rows.take(lambda shape: generator.beta(alpha, alpha, shape))
         crossdomain = self.config.pairing == "crossdomain"
-        partner = foreign_partners(told, priority) if crossdomain else priority.argsort()
-        labels = mix_samples(told.present.to(lam), partner, lam)
-        known = None if told.known is None else told.known & told.known[partner]
-        return mix_samples(images, partner, lam), OnHost(replace(told, soft=labels, known=known))
+        partner = foreign_partners(context, priority) if crossdomain else priority.argsort()
+        labels = mix_samples(context.present.to(lam), partner, lam)
+        known = None if context.known is None else context.known & context.known[partner]
+        return mix_samples(images, partner, lam), OnHost(replace(context, soft=labels, known=known))

@@ -79,7 +79,7 @@ def _perturbed(parameters: list[nn.Parameter], gradients: list[Tensor], config: 
 
 
 class _Traces:
-    """What a forward pass leaves behind in a network: draws of its streams, styles in banks, running statistics."""
+    """Side effects of a forward pass on a network: draws of its streams, styles in banks, running statistics."""
 
     def __init__(self, net: nn.Module) -> None:
         self._net = net
