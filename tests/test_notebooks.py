@@ -16,6 +16,8 @@ NOTEBOOKS = ROOT / "docs" / "notebooks"
 def check_own_images(printed, folder):
     assert "path,domain,building,car,tree,water,pavement,ship" in printed
     assert "suburb     60        60" in printed
+    assert "\x1b" not in printed  # plain text, without escape codes of a terminal
+    assert "ipywidgets" not in printed
     assert "source-validation mAP" in printed
     assert "all            60" in printed
     assert "torch.Size([8, 6])" in printed
