@@ -61,8 +61,8 @@ test-lowest: $(STAMP)
 	@PYTHON=$(BIN)/python .ci/test-lowest
 
 docs: $(STAMP)
-	@echo "==> documentation"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "==> documentation (runs the notebooks: a few minutes)"
+	@LDSTYLE_NOTEBOOKS=run NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html; to search in it: $(BIN)/python -m http.server --directory site"
 
 format: $(STAMP)

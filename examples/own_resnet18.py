@@ -1,7 +1,7 @@
-"""Put label-decoupled augmentation into a torchvision ResNet-18 of one's own, and train it in one's own loop.
+"""Add label-decoupled augmentation to a torchvision ResNet-18 and train it in a custom loop.
 
-Images and labels are tensors made on the spot, as they would come from any loader: all that the augmentation asks for
-beyond them is which domain an image is from. Runs in a few seconds, and downloads nothing.
+Images and labels are generated tensors, as any data loader returns them. The augmentation also needs the domain of each
+image. Runs in a few seconds and downloads nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZE, EPOCHS, STEPS, BATCH = 64, 3, 5, 8
 
 
 def draw_batch(count: int, domains: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw images (B, 3, 64, 64), which labels they have (B, 2), and which domain they are from (B,)."""
+    """Generate images (B, 3, 64, 64), label presence (B, 2) and domains (B,)."""
     present = torch.rand(count, len(LABELS), generator=generator) < 0.5
     domain = torch.tensor(domains)[torch.randint(len(domains), (count,), generator=generator)]
     images = 0.4 + 0.1 * torch.randn(count, 3, SIZE, SIZE, generator=generator)
@@ -50,7 +50,7 @@ def train(net: ldstyle.StyledNet, generator: torch.Generator) -> None:
 
 
 def main() -> None:
-    """Attach, train, and go on with the plain network."""
+    """Attach, train, and evaluate the plain network."""
     torch.manual_seed(0)  # the weights
     generator = torch.Generator().manual_seed(0)  # the images
     backbone = torchvision.models.resnet18(num_classes=len(LABELS))
@@ -62,7 +62,7 @@ def main() -> None:
     net = ldstyle.attach(backbone, style, stages=stages, num_labels=len(LABELS), image_size=(SIZE, SIZE))
     train(net, generator)
 
-    plain = torchvision.models.resnet18(num_classes=len(LABELS))  # knows nothing of style
+    plain = torchvision.models.resnet18(num_classes=len(LABELS))  # without ldstyle
     plain.load_state_dict(net.backbone.state_dict())
     images, present, _ = draw_batch(64, (2,), generator)
     with torch.no_grad():

@@ -1,7 +1,7 @@
-"""From a table of one's own, with two labels and two domains, to a trained model and its predictions.
+"""Train on a custom CSV with two labels and two domains, then evaluate and predict.
 
-Everything lies in a temporary folder: images drawn on the spot, their table, and the run. A training that is to be of
-use takes the same calls with more images, more epochs and pretrained weights. Runs in a few seconds.
+Images, CSV and run are written to a temporary folder. Real training uses the same calls with more images, more epochs
+and pretrained weights. Runs in a few seconds.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def write_table(folder: Path) -> None:
 
 
 def settings(folder: Path) -> RunConfig:
-    """Return the settings of a run that is over in seconds: a tiny network, small images, few epochs."""
-    # One source has no second domain to mix with; a photometric copy of itself takes its place.
+    """Return the settings of a run that takes seconds: a tiny network, small images, few epochs."""
+    # One source has no second domain to mix with; a photometric copy of itself is the second domain.
     data = DataConfig(str(folder), ("summer",), size=48, cache_dir=str(folder / "cache"), pseudo_domain=True)
     return RunConfig(
         data,

@@ -1,6 +1,6 @@
-"""Restyle a drawn batch with LD-EFDMix, label by label, and show what moved and what did not.
+"""Restyle a synthetic batch with LD-EFDMix, label by label, and print what changed.
 
-Runs in a few seconds on any machine: the images are drawn, the weights are random, nothing is downloaded.
+Runs in a few seconds: the images are generated, the weights are random, and nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LABELS = ("water", "field", "road")
 BOXES = ((0, 0, 64, 48), (0, 48, 40, 96), (40, 48, 64, 96))  # top, left, bottom, right of each label's region
 PRESENT = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=torch.bool)
 DOMAIN = torch.tensor([0, 1, 0, 1])
-LAM = 0.2  # the share of a sample's own values; the rest comes from its partner
+LAM = 0.2  # weight of a sample's own values; the partner has the rest
 
 
 def draw_images(generator: np.random.Generator) -> Tensor:
@@ -50,17 +50,17 @@ def show_batch(feats: Tensor, attn: Tensor) -> None:
     lam = LF.effective_lambda(torch.full(PRESENT.shape, LAM), PRESENT, partner)
     restyled = LF.mix_topk_values(feats, attn, partner, lam, top_ratio=0.1, background=0.0)
     before, after = LF.label_moments(feats, attn).mean, LF.label_moments(restyled, attn).mean  # (B, L, C)
-    print(f"{'image':>5}  {'label':<6} {'partner':>7}  {'distance of styles':>19}  {'places changed':>14}")
+    print(f"{'image':>5}  {'label':<6} {'partner':>7}  {'distance of styles':>19}  {'locations changed':>17}")
     for image, label in PRESENT.nonzero().tolist():
         changed = (restyled[image] != feats[image]).any(dim=0)  # (H, W)
         region = attn[image, label] > 0
         share = f"{int((changed & region).sum())} of {int(region.sum())}"
         if lam[image, label] == 1:
-            print(f"{image:>5}  {LABELS[label]:<6} {'-':>7}  {'(not shared)':>19}  {share:>14}")
+            print(f"{image:>5}  {LABELS[label]:<6} {'-':>7}  {'(not shared)':>19}  {share:>17}")
             continue
         other = before[partner[image], label]
         gap, left = ((value[image, label] - other).norm().item() for value in (before, after))
-        print(f"{image:>5}  {LABELS[label]:<6} {int(partner[image]):>7}  {gap:>8.3f} → {left:>8.3f}  {share:>14}")
+        print(f"{image:>5}  {LABELS[label]:<6} {int(partner[image]):>7}  {gap:>8.3f} → {left:>8.3f}  {share:>17}")
     outside = ((attn > 0) & (lam < 1)[:, :, None, None]).any(dim=1, keepdim=True).logical_not().expand_as(feats)
     equal = int((restyled[outside] == feats[outside]).sum())
     print(f"outside the regions of shared labels: {equal} of {int(outside.sum())} values bit-equal")

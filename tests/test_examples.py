@@ -64,8 +64,14 @@ def check_steps(lines):
     assert 0 < float(loss) < 5
 
 
+def check_compiled(lines):
+    check_losses(4)(lines[:4])
+    assert lines[4:] == ["as the plain backbone: True"]
+
+
 CHECKS = {
     "plain_loop": check_losses(3),
+    "compiled": check_compiled,
     "lightning_module": check_steps,
     "hugging_face_trainer": check_steps,
     "mixed_precision": check_losses(4),
@@ -75,7 +81,8 @@ CHECKS = {
 }
 
 
-SHORT = ("plain_loop", "lightning_module", "hugging_face_trainer", "mixed_precision")
+SHORT = ("plain_loop", "lightning_module", "hugging_face_trainer", "mixed_precision", "compiled")
+ARGUMENTS = {"compiled": ["eager"]}  # the backend; the default builds C++ code
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -89,9 +96,11 @@ def test_every_example_is_checked():
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")  # of Lightning
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of dynamo
 @pytest.mark.parametrize("name", CHECKS)
 def test_it_runs_and_its_output_is_true(name, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [f"{name}.py", *ARGUMENTS.get(name, [])])
     with torch.random.fork_rng(devices=[]):
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     CHECKS[name](capsys.readouterr().out.splitlines())

@@ -16,6 +16,8 @@ NOTEBOOKS = ROOT / "docs" / "notebooks"
 def check_own_images(printed, folder):
     assert "path,domain,building,car,tree,water,pavement,ship" in printed
     assert "suburb     60        60" in printed
+    assert "\x1b" not in printed  # plain text, without escape codes of a terminal
+    assert "ipywidgets" not in printed
     assert "source-validation mAP" in printed
     assert "all            60" in printed
     assert "torch.Size([8, 6])" in printed
@@ -60,14 +62,39 @@ def test_it_runs_and_its_output_is_true(name, tmp_path):
     assert sum("image/png" in data for data in shown) == pictures
 
 
-def test_cells_become_a_page_with_fences_longer_than_any_within():
+@pytest.fixture(scope="module")
+def hooks():
     spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_cells_become_a_page_with_fences_longer_than_any_within(hooks):
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "text"]},
         {"cell_type": "code", "source": "x = '''\n```\n'''"},
     ]
-    assert hooks.notebook_page("a/b.ipynb", cells) == (
+    page, pictures = hooks.notebook_page("a/b.ipynb", cells)
+    assert page == (
         "# Title\ntext\n\n````python\nx = '''\n```\n'''\n````\n\n[Download this notebook](b.ipynb){: download }\n"
     )
+    assert pictures == {}
+
+
+def test_outputs_are_shown_on_the_page(hooks, tmp_path):
+    cell = nbformat.v4.new_code_cell(
+        "import sys, pathlib\n"
+        "from IPython.display import Image, display\n"
+        "print('printed')\n"
+        "print('progress', file=sys.stderr)\n"
+        "pathlib.Path('made').touch()\n"
+        "display(Image(b'picture', format='png'))\n"
+        "6 * 7"
+    )
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "b.ipynb")
+    page, pictures = hooks.notebook_page("a/b.ipynb", hooks.executed_cells(tmp_path / "b.ipynb"))
+    assert pictures == {"b-1.png": b"picture"}
+    assert "![Output of the cell above](b-1.png)\n\n```text\nprinted\n42\n```\n" in page
+    assert "progress" not in page.split("```")[3]
+    assert [path.name for path in tmp_path.iterdir()] == ["b.ipynb"]  # it ran in a folder of its own

@@ -2,7 +2,7 @@
 
 Train any network that returns one logit per label::
 
-    net = ldstyle.attach(backbone, "ld-efdmix", num_labels=6).train()  # a method's name or a config
+    net = ldstyle.attach(backbone, "ld-efdmix", num_labels=6).train()  # the name of a method, or a config
     output = net(images, labels=labels, domain=domain, epoch=epoch)    # labels: 1, 0, NaN where unknown
     net.loss(output, labels).backward()                                # the method's whole objective
 
@@ -11,14 +11,14 @@ Train any network that returns one logit per label::
 
 Names:
     attach, StyledNet            A backbone with style modules at its stages.
-    methods()                    Names of the methods that ship with the package.
-    insertion_points(backbone)   Where style modules can be attached.
+    methods()                    The names of all methods.
+    insertion_points(backbone)   The stages or submodules that style modules can be attached to.
     LabelDecoupledConfig, GlobalConfig
                                  A method as a config: an operator (MixStyleConfig, EFDMixConfig, CSULiteConfig,
                                  CSUConfig, DSUConfig) and, per label, an attention source (LLAMConfig, GradCamConfig,
                                  UniformConfig).
-    StyleContext, StyledOutput   What goes into a styled network besides images, and its result.
-    data.Indexed                 A data set with sample numbers, which cached attention (``ld-*-gc``) needs.
+    StyleContext, StyledOutput   The labels and domains of a batch; the output of a styled network.
+    data.Indexed                 Adds the sample index to a data set, for cached attention (``ld-*-gc``).
     functional                   Every equation as a pure function.
     metrics                      Average precision and F1 scores.
     load(path)                   A finished run as a classifier: ``ldstyle.load(path).predict(images)``.
@@ -26,13 +26,14 @@ Names:
 The command ``ldstyle`` trains, evaluates, benchmarks, exports and reports; see ``ldstyle --help``.
 """
 
-# Names are loaded when used, so that `ldstyle --version` and `--help` do not import torch.
+# Names are imported on first use, so that `ldstyle --version` and `--help` do not import torch.
 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from ldstyle._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ldstyle import data, functional, metrics
@@ -89,8 +90,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return version(__name__)
     if name in _PARTS:
         return import_module(f"{__name__}.{name}")
     if name not in _HOMES:

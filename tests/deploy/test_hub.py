@@ -48,12 +48,19 @@ def test_the_card_is_valid_and_names_labels_scores_and_licence(hub):
 
 def test_push_calls_the_client_of_the_hub(hub, tmp_path, monkeypatch, capsys):
     calls = []
+
+    def upload(_self, **options):
+        options["files"] = {path.name for path in options["folder_path"].iterdir()}  # there when the client reads them
+        calls.append(options)
+        return "commit"
+
     monkeypatch.setattr(HfApi, "create_repo", lambda _self, repo, **options: calls.append((repo, options)))
-    monkeypatch.setattr(HfApi, "upload_folder", lambda _self, **options: calls.append(options) or "commit")
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
     run = hub[1].parent / "run"
     assert main(["export", str(run), "--format", "hub", "--push", "me/model", "--out", str(tmp_path / "a")]) == 0
     assert calls[0] == ("me/model", {"private": True, "exist_ok": True})
-    assert calls[1]["folder_path"] == tmp_path / "a"
+    assert (calls[1]["repo_id"], calls[1]["folder_path"]) == ("me/model", tmp_path / "a")
+    assert calls[1]["files"] == {"README.md", "config.json", "model.safetensors"}
     assert "uploaded: commit" in capsys.readouterr().out
 
 

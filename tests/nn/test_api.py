@@ -130,8 +130,9 @@ def test_training_without_labels_is_answered():
 def test_a_batch_of_one_domain_is_warned_of_once():
     images, labels, _ = batch()
     net = attach().train()
-    with pytest.warns(UserWarning, match="All 6 samples.*domain 4"):
+    with pytest.warns(UserWarning, match="All 6 samples.*domain 4") as warned:
         net(images, labels=labels, domain=torch.full((BATCH,), 4))
+    assert [warning.filename for warning in warned] == [__file__]  # points at the call
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         net(images, labels=labels, domain=torch.full((BATCH,), 4))

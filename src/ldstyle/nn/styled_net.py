@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -38,6 +39,7 @@ from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve
 from ldstyle.nn.backbones.layout import capture, logits_of, visiting
 from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
 from ldstyle.nn.banks.styles import StyleBank
+from ldstyle.nn.compilation import eager, eager_frame
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style
 from ldstyle.nn.global_style import GlobalStyle
 from ldstyle.nn.label_decoupled import LabelDecoupledStyle, Styled
@@ -95,6 +97,9 @@ class StyledNet(nn.Module):
     training and returns the logits with what ``net.loss(output, labels)`` needs. Style modules are hooked in for
     the length of one such call only, so ``net.backbone`` can be saved, exported and used without this package.
 
+    Under ``torch.compile`` the backbone is compiled in parts, with a graph break at each insertion point; the style
+    modules run eagerly.
+
     Args:
         backbone: The network.
         style: The method's settings.
@@ -134,6 +139,7 @@ class StyledNet(nn.Module):
                 f"maps cost no backward pass; {type(backbone).__name__} has another. Use {way_out}."
             )
 
+    @eager_frame
     def forward(
         self,
         images: Tensor,
@@ -168,19 +174,19 @@ class StyledNet(nn.Module):
                 )
             return self.backbone(images)
         if context is None:
-            if domain is None:
-                raise ValueError("`domain` must be given with `labels`; got None. Give the domain of each image, (B,).")
             assert labels is not None
-            context = StyleContext.of_labels(labels, domain, index=index, flips=flips, epoch=epoch)
-            if self.training:
-                self._advise(context)
+            context = self._context(labels, domain, epoch, index, flips)
         if not self.training:
-            logits = logits_of(self.backbone(images))
-            return StyledOutput(logits, logits.new_zeros(()))
+            return self._plain(self.backbone(images))
         self._check(images, context)
         batch, draws, cached = self._prepare(context)
-        return self._styled(images, batch, draws, cached)
+        passed: dict[str, Styled] = {}
+        hooks, captured = self._hooked(images, batch, draws, cached, passed)
+        with hooks:
+            output = self.backbone(images)
+        return self._finish(output, batch, draws, passed, captured)
 
+    @eager
     def loss(self, output: StyledOutput, labels: Tensor) -> Tensor:
         """Compute the method's whole objective with its own weights (Eq. 13).
 
@@ -256,6 +262,22 @@ class StyledNet(nn.Module):
         """Continue the random streams of a checkpoint."""
         self.streams.load_state_dict(state)
 
+    @eager
+    def _context(
+        self, labels: Tensor, domain: Tensor | None, epoch: int, index: Tensor | None, flips: Tensor | None
+    ) -> StyleContext:
+        if domain is None:
+            raise ValueError("`domain` must be given with `labels`; got None. Give the domain of each image, (B,).")
+        context = StyleContext.of_labels(labels, domain, index=index, flips=flips, epoch=epoch)
+        if self.training:
+            self._advise(context)
+        return context
+
+    @eager
+    def _plain(self, output: Any) -> StyledOutput:
+        logits = logits_of(output)
+        return StyledOutput(logits, logits.new_zeros(()))
+
     def _advise(self, context: StyleContext) -> None:
         """Warn once of a batch that no style can be mixed in, and of cached attention that was never computed."""
         style = self.style
@@ -286,8 +308,9 @@ class StyledNet(nn.Module):
     def _warn(self, topic: str, message: str) -> None:
         if topic not in self._warned:
             self._warned.add(topic)
-            warnings.warn(message, UserWarning, stacklevel=6)
+            warnings.warn(message, UserWarning, stacklevel=_caller_level())
 
+    @eager
     def _check(self, images: Tensor, context: StyleContext) -> None:
         expected = (images.shape[0], self.num_labels)
         if tuple(context.present.shape) != expected:
@@ -298,6 +321,7 @@ class StyledNet(nn.Module):
         if self.cams is not None:  # at the first step, not when the first maps are used
             self.cams.checked(context.index)
 
+    @eager
     def _prepare(self, context: StyleContext) -> tuple[PairedContext, list[StyleDraws | None], CachedMaps | None]:
         """Make all random draws and all look-ups of the batch, on the host."""
         batch = _on_host(context)
@@ -335,14 +359,16 @@ class StyledNet(nn.Module):
             return None
         return self.cams.lookup(batch.index, batch.flips, batch.present)
 
-    def _styled(
+    @eager
+    def _hooked(
         self,
         images: Tensor,
         batch: PairedContext,
         draws: Sequence[StyleDraws | None],
         cached: CachedMaps | None,
-    ) -> StyledOutput:
-        passed: dict[str, Styled] = {}
+        passed: dict[str, Styled],
+    ) -> tuple[ExitStack, dict[str, Tensor]]:
+        """Hook the style modules into the backbone until the stack is closed; ``passed`` collects their results."""
         drawn = {point.name: draw for point, draw in zip(self.points, draws, strict=True)}
 
         def restyle(point: InsertionPoint, feats: Tensor) -> Tensor:
@@ -362,21 +388,32 @@ class StyledNet(nn.Module):
             looks = self._grounded or (self._online and all(draw is None for draw in draws))
             last = [self.head.point] if looks and self.head else []
             captured = stack.enter_context(capture(self.backbone, last, images))
-            logits = logits_of(self.backbone(images))
+            return stack.pop_all(), captured
+
+    @eager
+    def _finish(
+        self,
+        output: Any,
+        batch: PairedContext,
+        draws: Sequence[StyleDraws | None],
+        passed: Mapping[str, Styled],
+        captured: Mapping[str, Tensor],
+    ) -> StyledOutput:
+        logits = logits_of(output)
         if logits.shape != batch.present.shape:
             raise ValueError(
                 f"The backbone must return one logit per label, {tuple(batch.present.shape)}; got "
                 f"{tuple(logits.shape)}. Build it with num_classes={self.num_labels}."
             )
-        output = _collect(logits, self.points, passed, draws)
+        styled = _collect(logits, self.points, passed, draws)
         if isinstance(self.style, LabelDecoupledConfig):
-            output.diagnostics["labels_mixed"] = _mixed_fraction(batch.present, passed.values())
+            styled.diagnostics["labels_mixed"] = _mixed_fraction(batch.present, passed.values())
         last_map = captured[self.head.point.name].detach() if self.head and captured else None
         if last_map is not None and self._grounded:
-            return replace(output, grounding=self._ground(last_map, logits, batch, passed.values()))
+            return replace(styled, grounding=self._ground(last_map, logits, batch, passed.values()))
         if last_map is not None:
             self._remember(last_map, batch)
-        return output
+        return styled
 
     def _ground(self, feats: Tensor, logits: Tensor, batch: PairedContext, passed: Iterable[Styled]) -> Tensor:
         """Compare learned attention with the class activation maps of this pass, where the label is predicted."""
@@ -406,6 +443,14 @@ class StyledNet(nn.Module):
             # The mean of the raw map plus the bias is the logit without the dropout of this pass.
             logits = logits + bias.detach().float()
         self.cams.store(self.cams.checked(batch.index), maps, predicted(logits, batch.present), batch.flips)
+
+
+def _caller_level() -> int:
+    """Return the stack level, as seen by the calling function, of the code outside torch and this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "ldstyle"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _on_host(context: StyleContext) -> PairedContext:

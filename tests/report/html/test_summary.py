@@ -24,9 +24,9 @@ def test_the_best_method_is_named_with_its_gain_and_interval(make_grid):
     assert summary.figures[1].meaning == "LD-EFDMix-GC over ERM (+6.0 to +6.0)"
     assert summary.figures[2].meaning == "LD-EFDMix-GC over EFDMix (+3.0 to +3.0)"
     assert plain(summary.lead) == (
-        "EFDMix gives a training image one new style, LD-EFDMix-GC gives each of its labels that label’s style from an "
-        "image of another domain: on all 30 images of 3 targets, never seen in training, this changes mAP by "
-        "+3.0 points (95 % interval +3.0 to +3.0 over 3 seeds)."
+        "EFDMix mixes the style of whole training images; LD-EFDMix-GC mixes it label by label, each label with the "
+        "same label in an image of another domain: on all 30 images of 3 targets, never seen in training, this changes "
+        "mAP by +3.0 points (95 % interval +3.0 to +3.0 over 3 seeds)."
     )
     # Three seeds with the same sign: 2 / 2^3, and twice that over two comparisons.
     assert plain(summary.remarks[0]) == (

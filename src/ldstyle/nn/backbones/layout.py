@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from ldstyle.nn.backbones.geometry import token_grids
+from ldstyle.nn.compilation import eager
 
 if TYPE_CHECKING:
     from ldstyle.nn.backbones.insertion import InsertionPoint
@@ -34,19 +36,20 @@ def visiting(
         image_size: Height and width of the images.
         visit: Reads the map, or returns another in its place.
     """
-
-    def hook_for(point: InsertionPoint) -> Callable[[nn.Module, Any, Any], Any]:
-        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-            feats = as_maps(output, point, image_size)
-            result = visit(point, feats)
-            return None if result is None or result is feats else from_maps(result, output, point)
-
-        return hook
-
     with ExitStack() as hooks:
         for point in points:
-            hooks.callback(backbone.get_submodule(point.name).register_forward_hook(hook_for(point)).remove)
+            hook = partial(_visit, visit, point, image_size)
+            hooks.callback(backbone.get_submodule(point.name).register_forward_hook(hook).remove)
         yield
+
+
+@eager
+def _visit(
+    visit: Visitor, point: InsertionPoint, image_size: tuple[int, int], _module: nn.Module, _args: Any, output: Any
+) -> Any:
+    feats = as_maps(output, point, image_size)
+    result = visit(point, feats)
+    return None if result is None or result is feats else from_maps(result, output, point)
 
 
 def as_maps(output: Any, point: InsertionPoint, image_size: tuple[int, int]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The method in one row: an image, its labels, its partner, and what global and per-label mixing each do to it."""
+"""The method in one row: an image, its label regions, its partner, and the results of global and per-label mixing."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def _plate(results: Results) -> Plate:
     caption = (
         f"An image of {shown.scene.domain}, the regions of its labels ({regions}), and a partner of "
         f"{shown.partner.domain}. {twin} mixes the statistics of the whole image with those of the whole partner, so "
-        "that the colours of one thing reach another. "
-        f"{method} mixes those of each label that both images have ({joined(shared) or 'none here'}) inside its "
-        "regions and leaves the rest. Shown on the image's own pixels, by mean and standard deviation of red, green "
-        f"and blue, λ = {OWN_STYLE:g}; in training the methods mix features of the network's first stages, which have "
-        "no picture, and attention finds the regions."
+        "the colours of one object affect all others. "
+        f"{method} mixes the statistics of each label that both images have ({joined(shared) or 'none here'}) inside "
+        "its region and leaves the rest unchanged. The picture mixes the mean and standard deviation of the pixels' "
+        f"red, green and blue, with λ = {OWN_STYLE:g}. In training the methods mix features of the network's first "
+        "stages, and attention estimates the regions."
     )
     data = {
         "image": f"{shown.scene.domain}/{shown.scene.key}",
@@ -104,11 +104,11 @@ def _draw(shown: _Mixed, vocabulary: Sequence[str]) -> Figure:
     image, other = ((one.image.permute(1, 2, 0).float() / 255).numpy() for one in (shown.scene, shown.partner))
     colours = label_colours([shown.scene])
     panels = [
-        ("an image", shown.scene.domain, image),
-        ("its labels", "regions", tint_regions(image, shown.scene, colours)),
-        ("its partner", shown.partner.domain, other),
-        ("one style", "the whole image mixed", shown.whole),
-        ("a style per label", "each label's region mixed", shown.by_label),
+        ("image", shown.scene.domain, image),
+        ("label regions", "one colour per label", tint_regions(image, shown.scene, colours)),
+        ("partner", shown.partner.domain, other),
+        ("global mixing", "one style per image", shown.whole),
+        ("per-label mixing", "one style per label", shown.by_label),
     ]
     small = small_screen()
     across, width = (2, SMALL_WIDTH) if small else (len(panels), WIDTH)

@@ -131,8 +131,8 @@ def _lead(grid: Results, decoupled: Difference | None, *, part: str) -> str:
     seen = _images(grid.without(ORACLE).count_images(part), part)
     change = f"{_points(decoupled.mean)}{_TIE}points ({spread})"
     return (
-        f"{twin} gives a training image one new style, {method} gives each of its labels that label’s style from an "
-        f"image of another domain: on {seen}, never seen in training, this changes mAP by {change}."
+        f"{twin} mixes the style of whole training images; {method} mixes it label by label, each label with the same "
+        f"label in an image of another domain: on {seen}, never seen in training, this changes mAP by {change}."
     )
 
 
