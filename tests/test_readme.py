@@ -122,3 +122,11 @@ def test_commands_it_mentions_have_these_options(text):
     for mention in INLINE.findall((ROOT / text).read_text(encoding="utf-8")):
         words = re.match(r"(?:data|bench) [a-z]+|[a-z]+", mention)[0].split()
         assert set(re.findall(r"--[a-z][\w.-]*", mention)) <= options_of(*words), mention
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_prediction_is_written_over_a_table_of_labels(text):
+    """Who follows the text has a `labels.csv` of the truth."""
+    source = (ROOT / text).read_text(encoding="utf-8").replace("\\\n", " ")
+    written = re.findall(r"ldstyle predict\b[^`\n]*--out[ =](\S+)", source)
+    assert [name for name in written if Path(name).name == "labels.csv"] == []

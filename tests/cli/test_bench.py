@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import signal
 import threading
 import time
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,14 @@ def results(options):
     return folder, code, seen[0], metrics.read_text()
 
 
+@pytest.fixture(scope="module")
+def finished(results, options):
+    """The grid after the same command once more, its exit code and what it printed."""
+    with redirect_stderr(io.StringIO()) as printed:
+        code = main(["bench", "run", *options])
+    return results[0], code, printed.getvalue()
+
+
 def test_a_grid_that_is_cut_says_so_and_status_was_right_throughout(results, capsys):
     folder, code, meanwhile, _ = results
     assert code == 130
@@ -80,10 +90,10 @@ def test_a_dry_run_lists_the_cells_and_estimates_from_those_that_ran(results, op
     assert last.startswith("2 of 3 cells to run with 1 at a time: about ")
 
 
-def test_the_same_command_resumes_where_it_was_cut(results, options, capsys):
-    folder, _, _, before = results
-    assert main(["bench", "run", *options]) == 1
-    said = capsys.readouterr().err
+def test_the_same_command_resumes_where_it_was_cut(results, finished):
+    before = results[3]
+    folder, code, said = finished
+    assert code == 1
     assert f"[3/3] done    {ORACLE}  mAP " in said
     assert "1 done now, 1 done before, 1 failed" in said
     assert f"failed: {BAD}: ValueError: " in said
@@ -106,8 +116,8 @@ def test_the_same_command_resumes_where_it_was_cut(results, options, capsys):
         assert not (folder / line["cell"] / "epochs").exists()
 
 
-def test_a_cell_run_again_gives_the_very_record_even_if_it_was_cut(results, capsys):
-    folder = results[0]
+def test_a_cell_run_again_gives_the_very_record_even_if_it_was_cut(finished, capsys):
+    folder = finished[0]
     seed = next(seed for seed in range(9) if _chosen(folder, seed) == ORACLE)
     assert main(["bench", "verify", "--results", str(folder), "--seed", str(seed)]) == 0
     said = capsys.readouterr().out
@@ -115,30 +125,30 @@ def test_a_cell_run_again_gives_the_very_record_even_if_it_was_cut(results, caps
     assert f"{ORACLE}: equal" in said
 
 
-def test_verify_finds_a_record_that_was_altered(results, tmp_path, capsys, monkeypatch):
-    lines = [json.loads(line) for line in (results[0] / "records.jsonl").read_text().splitlines()]
+def test_verify_finds_a_record_that_was_altered(finished, tmp_path, capsys, monkeypatch):
+    lines = [json.loads(line) for line in (finished[0] / "records.jsonl").read_text().splitlines()]
     truth = {line["cell"]: dict(line) for line in lines}
     for line in lines:
         line["validation_map"] += 0.125
     for name in truth:
-        shutil.copytree(results[0] / name, tmp_path / name)
+        shutil.copytree(finished[0] / name, tmp_path / name)
     (tmp_path / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.setattr("ldstyle.benchmark.results.verify.run_again", lambda cell, place, trust: truth[cell.cell])
     verify = ["bench", "verify", "--results", str(tmp_path)]
     assert main(verify) == 1
     assert "largest difference 0.125" in capsys.readouterr().out
     assert main([*verify, "--tolerance", "0.2"]) == 0
-    for path in (results[0] / ORACLE).glob("predictions-*.safetensors"):
-        shutil.copyfile(results[0] / ERM / path.name, tmp_path / ORACLE / path.name)
+    for path in (finished[0] / ORACLE).glob("predictions-*.safetensors"):
+        shutil.copyfile(finished[0] / ERM / path.name, tmp_path / ORACLE / path.name)
     assert main([*verify, "--tolerance", "0.2"]) == 1
     assert f"{ORACLE}: the predictions do not give the recorded scores.test." in capsys.readouterr().out
 
 
-def test_damaged_files_are_named_and_the_exit_code_tells(results, tmp_path, capsys, monkeypatch):
-    records = [json.loads(line) for line in (results[0] / "records.jsonl").read_text().splitlines()]
+def test_damaged_files_are_named_and_the_exit_code_tells(finished, tmp_path, capsys, monkeypatch):
+    records = [json.loads(line) for line in (finished[0] / "records.jsonl").read_text().splitlines()]
     truth = {record["cell"]: record for record in records}
     monkeypatch.setattr("ldstyle.benchmark.results.verify.run_again", lambda cell, place, trust: truth[cell.cell])
-    shutil.copytree(results[0], tmp_path / "copy")
+    shutil.copytree(finished[0], tmp_path / "copy")
     (predictions,) = (tmp_path / "copy" / ERM).glob("predictions-*.safetensors")
     predictions.write_bytes(b"torn")
     plan = tmp_path / "copy" / "plans" / "torn.json"

@@ -4,8 +4,11 @@ import io
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from tests.deploy.models import write_images
 
+from ldstyle.data.domains.archives import find_images
+from ldstyle.data.loading.decode import decode
 from ldstyle.deploy.listing import list_images, sheet_names
 
 
@@ -22,6 +25,14 @@ def folder(tmp_path, monkeypatch):
 def test_folders_are_searched_at_any_depth_in_the_order_of_names(folder):
     assert list_images(["."]) == [Path(p) for p in ("a/deep/00.png", "a/deep/LOUD.JPG", "b/00.png", "b/01.png")]
     assert list_images(["b", "a"])[:2] == [Path("b/00.png"), Path("b/01.png")]
+
+
+@pytest.mark.parametrize("suffix", ["bmp", "gif", "jpeg", "jpg", "png", "tif", "tiff", "webp"])
+def test_folders_are_searched_for_every_format_that_is_read(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    Image.new("RGB", (4, 4), (10, 20, 30)).save(path)
+    assert list_images([str(tmp_path)]) == find_images(tmp_path) == [path]
+    assert decode(path, 4).shape == (3, 4, 4)
 
 
 def test_patterns_are_expanded_where_the_shell_did_not(folder):

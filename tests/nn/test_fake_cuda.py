@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -25,7 +26,17 @@ from tests.nn.nets import (
 )
 from torch import nn
 
-from ldstyle.config import GlobalConfig, GradCamConfig, LLAMConfig, MasksConfig, MixStyleConfig, ProbeConfig
+from ldstyle.config import (
+    Attention,
+    GlobalConfig,
+    GradCamConfig,
+    LabelDecoupledConfig,
+    LLAMConfig,
+    MasksConfig,
+    MixStyleConfig,
+    ProbeConfig,
+    UniformConfig,
+)
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer
@@ -58,10 +69,12 @@ METHODS = {
     "ld-efdmix-gc": label_decoupled("efdmix", "gradcam"),
     "ld-csu-gc": label_decoupled("csu", "gradcam"),
     "ld-mixstyle-uniform": label_decoupled("mixstyle", "uniform"),
+    "ld-efdmix-uniform-step": attended(UniformConfig("step")),
     "ld-efdmix-cam": attended(LLAMConfig(grounding="cam", grounding_threshold=0.2)),
     "ld-efdmix-lse": attended(LLAMConfig(grounding="lse")),
     "ld-efdmix-probe": attended(ProbeConfig()),
     "ld-efdmix-masks": attended(MasksConfig(fallback="probe")),
+    "ld-efdmix-masks-alone": attended(MasksConfig()),
     "ld-efdmix-gc-thresholded": attended(GradCamConfig(threshold=0.3)),
 }
 AUGMENTATION = Augmentation(mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
@@ -91,13 +104,20 @@ def step(loss, number, device, optimizer=None):
     return value, scalars
 
 
-# The type of the device matters little, so a few methods are enough for the one without a backward pass.
+# The type of the device matters little, so a method per attention source is enough for the one without a backward pass.
+SOURCES = ("ld-efdmix", "ld-efdmix-gc", "ld-efdmix-probe", "ld-efdmix-masks", "ld-mixstyle-uniform")
 STEPS = [
     *((method, BACKWARD) for method in METHODS),
-    ("erm", FORWARD),
-    ("mixstyle", FORWARD),
-    ("ld-efdmix-gc", FORWARD),
+    *((method, FORWARD) for method in ("erm", "mixstyle", *SOURCES)),
 ]
+
+
+@pytest.mark.parametrize("methods", [METHODS, SOURCES], ids=["all", "forward"])
+def test_every_attention_source_is_among_the_methods(methods):
+    styles = [METHODS[method] for method in methods]
+    assert {type(style.attention) for style in styles if isinstance(style, LabelDecoupledConfig)} == {
+        *get_args(Attention)
+    }
 
 
 @pytest.mark.parametrize(("method", "device"), STEPS)
@@ -143,6 +163,17 @@ def test_a_refresh_waits_once_per_batch_for_its_maps_and_what_was_predicted(buil
         net.refresh(iter(batches))
     assert [wait.rsplit(" ", 1)[-1] for wait in cuda.waits] == ["host"] * 4
     assert net.cams.ready
+
+
+@pytest.mark.parametrize("method", ["ld-efdmix-probe", "ld-efdmix-masks", "ld-efdmix-masks-alone"])
+def test_maps_that_are_there_before_training_stay_on_the_host(method):
+    net = styled(METHODS[method])
+    with fake_cuda() as cuda:
+        moved(net, FORWARD)
+        fill_maps(net)
+    assert cuda.waits == []
+    assert net.cams.ready
+    assert net.cams.lookup(torch.arange(2), None, torch.ones(2, LABELS, dtype=torch.bool)).maps.device.type == "cpu"
 
 
 def test_an_online_refresh_waits_for_its_maps_and_what_was_predicted():

@@ -146,7 +146,10 @@ class TestOrderOfStages:
         assert grids == {"stage1": (8, 12), "stage2": (4, 6)}
         assert {"clamped/stage1", "clamped/stage2"} <= output.diagnostics.keys()
         for name, attn in output.attention.items():
-            torch.testing.assert_close(attn.sum(dim=(2, 3)), make_context().present.float(), msg=name)
+            # A softmax over the locations divides by a sum of them, and they are added up once more.
+            rounding = bound(2 * attn[0, 0].numel() + 8, dtype=torch.float32)
+            whole = make_context().present.float()
+            torch.testing.assert_close(attn.sum(dim=(2, 3)), whole, rtol=0, atol=rounding, msg=name)
 
     def test_only_the_first_module_to_fire_remembers_styles(self, stages):
         net = styled(label_decoupled("mixstyle", "uniform", bank_size=5), stages=stages)

@@ -48,6 +48,7 @@ def test_records_alone_give_tables_figures_and_a_page_and_the_rest_is_named(made
     for slug in ("summary-test", "split-s1-test", "differences-test", "cost", "search-space"):
         assert (out / "tables" / f"{slug}.tex").read_text(encoding="utf-8").count(r"\begin{table}") == 1
         assert f"item-{slug}" in page
+    assert page.count('<source class="drawing"') == page.count('<img class="drawing"') > 0, "all have a small form"
     for slug in ("label-ap", "differences", "cost-accuracy"):
         assert json.loads((out / "figures" / f"{slug}.json").read_text(encoding="utf-8"))
         assert (out / "figures" / f"{slug}.png").stat().st_size > 5000

@@ -18,6 +18,7 @@ from ldstyle.runs.backbone import create_network
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.record import read_record
 from ldstyle.runs.sources import SourceData
+from ldstyle.training import loop
 from ldstyle.training.caveats import algorithm_caveats, attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.loop import fit
 
@@ -87,11 +88,14 @@ def test_the_first_epoch_that_mixes_nothing_beyond_the_warm_up_is_warned_of_once
 
 
 def test_a_run_says_before_training_that_its_path_is_idle_and_records_the_fraction_mixed(
-    scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle = tiny(scenes, tmp_path / "idle", method="ld-efdmix", style={"warmup_epochs": 2, "gate_prob": 1.0})
-    assert fit(idle).labels_mixed == [0.0, 0.0]
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "idle_caveat", lambda _, history: f"idle in {history[-1]['epoch']}")
+        assert fit(idle).labels_mixed == [0.0, 0.0]
     assert caplog.text.count("style.warmup_epochs = 2 is not shorter") == 1
+    assert [line[-9:] for line in caplog.text.splitlines() if "idle in" in line] == ["idle in 1", "idle in 2"]
     caplog.clear()
     usual = tiny(scenes, tmp_path / "usual", method="ld-efdmix", style={"warmup_epochs": 1, "gate_prob": 1.0})
     record = fit(usual)

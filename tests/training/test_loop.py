@@ -267,7 +267,8 @@ def test_the_pseudo_domain_joins_training_only(scenes: Path, tmp_path: Path) -> 
     assert list(record.scores["validation"]["per_domain"]) == ["suburb"]
 
 
-def test_a_logger_that_is_not_installed_is_named(scenes: Path, tmp_path: Path) -> None:
+def test_a_logger_that_is_not_installed_is_named(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ldstyle.training.loggers.find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"logger 'wandb' needs the package 'wandb', which is not installed"):
         fit(tiny(scenes, tmp_path / "run", logger="wandb"))
 

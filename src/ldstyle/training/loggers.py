@@ -43,9 +43,12 @@ def open_logger(config: RunConfig, folder: Path) -> Logger | None:
 
             return CSVLogger(_emptied(folder / "csv"), name="", version="")
         case "mlflow":
+            import mlflow
             from lightning.pytorch.loggers import MLFlowLogger
 
-            return MLFlowLogger(experiment_name="ldstyle", run_name=folder.name)
+            # Lightning's own default is a folder of files, which later versions of mlflow refuse.
+            address = mlflow.get_tracking_uri()
+            return MLFlowLogger(experiment_name="ldstyle", run_name=folder.name, tracking_uri=address)
         case "wandb":
             from lightning.pytorch.loggers import WandbLogger
 

@@ -47,14 +47,16 @@ def test_a_folder_without_them_means_all_and_a_table_its_own(tmp_path, monkeypat
     assert found.left_out == ()
 
 
-def test_custom_domains_named_as_the_papers_are_not_taken_for_them(tmp_path):
-    for name in ("UCM", "aid", "village"):
+@pytest.mark.parametrize("papers", [("UCM", "aid", "DFC15"), ("ucm", "aid", "dfc15")])
+def test_custom_domains_named_as_the_papers_are_not_taken_for_them(tmp_path, papers):
+    ucm, aid, dfc15 = papers
+    for name in (ucm, aid, "village"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "labels.csv").write_text("path,tree\na.png,1\n")
-    (tmp_path / "more.csv").write_text("path,domain,tree\nvillage/a.png,DFC15,1\n")
+    (tmp_path / "more.csv").write_text(f"path,domain,tree\nvillage/a.png,{dfc15},1\n")
     location = find_location(str(tmp_path), preset=SMOKE, cache_dir=tmp_path)
     found = choose_grid_domains(str(tmp_path), location)
-    assert set(found.names) == {"UCM", "aid", "village", "DFC15"}
+    assert set(found.names) == {*papers, "village"}
     assert found.left_out == ()
 
 

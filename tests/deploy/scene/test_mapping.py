@@ -14,6 +14,7 @@ from ldstyle.deploy.classifier import Classifier, load
 from ldstyle.deploy.scene.mapping import MapOptions, map_scene
 
 rasterio = pytest.importorskip("rasterio")
+pytest.importorskip("rasterio.shutil")  # an attribute only once it was imported
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
 RESOLUTION = 0.5
