@@ -6,6 +6,7 @@ import copy
 import csv
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from tests.training.runs import SOURCES, TARGET, tiny
 
 from ldstyle import files as atomic
 from ldstyle.data.domains.discovery import read_domains
+from ldstyle.data.loading.pool import Batch, Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention import maps
 from ldstyle.evaluation.evaluate import evaluate
+from ldstyle.evaluation.predict import pool_batches
 from ldstyle.evaluation.scores import score_table
 from ldstyle.metrics import expected_calibration_error, fit_temperature
 from ldstyle.runs.model_file import load_model
@@ -41,8 +44,11 @@ def run(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
     """Compute maps image by image: rounding, which depends on the batch, may change the order of their locations."""
-    batches = maps._batches
-    patch.setattr(maps, "_batches", lambda pool, rows, _: batches(pool, rows, 1))
+
+    def singly(pool: Pool, rows: np.ndarray, *, batch_size: int, masks: bool) -> Iterator[Batch]:
+        return pool_batches(pool, rows, batch_size=1, masks=masks)
+
+    patch.setattr(maps, "pool_batches", singly)
 
 
 def test_scores_equal_those_of_the_files_read_by_hand(run: Path, scenes: Path) -> None:
