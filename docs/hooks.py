@@ -73,9 +73,15 @@ def notebook_page(name: str, cells: Iterable[Mapping[str, Any]]) -> tuple[str, d
                 printed += "".join(data.get("text/plain", "")) + "\n"
             elif output["name"] == "stdout":
                 printed += "".join(output["text"])
-        if printed.strip():
-            parts.append(_fenced(printed.rstrip(), "text"))
+        if printed := _plain(printed):
+            parts.append(_fenced(printed, "text"))
     return "\n\n".join([*parts, f"[Download this notebook]({PurePosixPath(name).name}){{: download }}\n"]), pictures
+
+
+def _plain(printed: str) -> str:
+    """Remove the escape codes of a terminal, and rich's advice to install widgets for progress bars."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)
+    return re.sub(r".*UserWarning: install \"ipywidgets\".*\n(support\n)?.*warnings\.warn.*\n?", "", text).strip("\n")
 
 
 def _fenced(text: str, language: str) -> str:

@@ -15,7 +15,8 @@ def main(backend: str) -> None:
     torch.manual_seed(0)
     backbone = timm.create_model("test_resnet", num_classes=6)
     net = ldstyle.attach(backbone, "ld-efdmix", num_labels=6, image_size=(64, 64))
-    compiled = torch.compile(net, backend=backend)  # shares its weights with `net`
+    # Stages of a network often share their code but not their shapes: `dynamic=False` compiles each for itself.
+    compiled = torch.compile(net, backend=backend, dynamic=False)  # shares its weights with `net`
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     net.train()
     for step in range(1, 5):

@@ -109,7 +109,7 @@ def check(arguments: argparse.Namespace) -> int:
         size, number = next(iter(one.sizes.most_common(1)), ("", 0))
         others = one.readable - number
         rows.append([one.domain, str(one.rows), str(one.readable), size, str(others), str(len(one.problems))])
-    console = Console(markup=False, force_jupyter=False)
+    console = Console(markup=False)
     console.print(make_table(header, rows))
     labels = [[label, *(_count(one, label) for one in found)] for label in label_map.vocabulary]
     console.print(make_table(("label: images with it", *sources), labels))
@@ -137,7 +137,7 @@ def stats(arguments: argparse.Namespace) -> int:
     tables = _read(arguments, require_images=False)
     header, rows = tabulate(tables, marked=arguments.out is None)
     if arguments.out is None:
-        Console(markup=False, force_jupyter=False).print(make_table(header, rows))
+        Console(markup=False).print(make_table(header, rows))
     elif arguments.out == Path("-"):
         csv.writer(sys.stdout).writerows([header, *rows])
     else:
@@ -169,7 +169,7 @@ def prepare(arguments: argparse.Namespace) -> int:
                 table, size=arguments.size, cache_dir=arguments.cache, progress=progress, image_format=found
             )
             rows.append([table.domain, str(len(table)), f"{cache.images.nbytes / 1e6:.1f} MB", cache.digest[:12]])
-    Console(markup=False, force_jupyter=False).print(
+    Console(markup=False).print(
         make_table(("domain", "images", "size", "digest"), rows, title=f"caches in {arguments.cache}")
     )
     return 0
@@ -188,19 +188,19 @@ def synth(arguments: argparse.Namespace) -> int:
             workers=arguments.workers,
             progress=progress,
         )
-    Console(markup=False, force_jupyter=False).print(f"synthetic scenes: {out}", highlight=False, soft_wrap=True)
+    Console(markup=False).print(f"synthetic scenes: {out}", highlight=False, soft_wrap=True)
     return 0
 
 
 def tile(arguments: argparse.Namespace) -> int:
     """Cut whole scenes and their labels into tiles, masks and a table; an interrupted run resumes."""
-    console = Console(markup=False, force_jupyter=False)
+    console = Console(markup=False)
     return tiling.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
 
 
 def import_(arguments: argparse.Namespace) -> int:
     """Turn a multi-label data set of torchgeo into images and a table; an interrupted run resumes."""
-    console = Console(markup=False, force_jupyter=False)
+    console = Console(markup=False)
     return importing.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
 
 
@@ -222,7 +222,7 @@ def show(arguments: argparse.Namespace) -> int:
     figure = class_samples(shown, per_cell=arguments.per_cell, size=arguments.size, seed=arguments.seed, shown=bands)
     with guarded(arguments.out, force=arguments.force):
         save_figure(figure, arguments.out)
-    Console(markup=False, force_jupyter=False).print(f"class samples: {arguments.out}", highlight=False, soft_wrap=True)
+    Console(markup=False).print(f"class samples: {arguments.out}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -231,7 +231,7 @@ def unpack(arguments: argparse.Namespace) -> int:
     from ldstyle.data.domains.unpack import unpack as unpack_archive
 
     for path in unpack_archive(arguments.archive, arguments.out):
-        Console(markup=False, force_jupyter=False).print(str(path), highlight=False, soft_wrap=True)
+        Console(markup=False).print(str(path), highlight=False, soft_wrap=True)
     return 0
 
 
@@ -265,7 +265,7 @@ def _root(arguments: argparse.Namespace) -> Path:
 def _bars() -> Iterator[Progress]:
     """Show a progress bar per kind of work on standard error."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True, markup=False, force_jupyter=False), transient=True) as bars:
+    with Bars(*columns, console=Console(stderr=True, markup=False), transient=True) as bars:
         tasks = {}
 
         def progress(done: int, total: int, what: str) -> None:
