@@ -6,6 +6,7 @@ import copy
 import csv
 import json
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,19 +168,21 @@ def test_kept_epochs_are_scored_as_the_run_itself(scenes: Path, tmp_path: Path) 
 
 def test_two_evaluations_at_once_leave_whole_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process begins and ends each time this one is about to force a file to disk."""
-    sync, nested = atomic.os.fsync, []
+    sync, others = atomic.os.fsync, 0
 
     def meanwhile(descriptor: int) -> None:
-        if not nested:
-            nested.append(True)
+        nonlocal others
+        if stat.S_ISREG(atomic.os.fstat(descriptor).st_mode):  # folders are forced to disk as well
+            others += 1
             with monkeypatch.context() as other:
                 other.setattr(atomic.os, "getpid", lambda: 1)
+                other.setattr(atomic.os, "fsync", sync)
                 evaluate(run, domain=TARGET)
         sync(descriptor)
 
     monkeypatch.setattr(atomic.os, "fsync", meanwhile)
     result = evaluate(run, domain=TARGET)
-    assert nested
+    assert others == 2, "the predictions and the scores"
     assert json.loads((run / "evaluations" / f"{TARGET}.json").read_text()) == result
     assert len(load_file(run / f"predictions-{TARGET}.safetensors")[f"all/{TARGET}/scores"]) == 30
     assert not list(run.rglob("*.tmp"))
