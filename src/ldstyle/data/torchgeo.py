@@ -270,7 +270,7 @@ def _domain(described: dict[str, Any], split: str, name: str, by: str) -> str:
 
 
 def _scene(name: str) -> str:
-    """Return the Sentinel-2 tile that a patch was cut from, by its name; any other image is a scene of its own."""
+    """Return the Sentinel-2 tile that a patch was cut from, by its name; any other image is a separate scene."""
     found = re.fullmatch(r"(S2[AB]_MSIL\w+)_\d+_\d+", name)
     return found[1] if found else name
 

@@ -32,7 +32,7 @@ _WHITES = {torch.uint8: 255, torch.uint16: 65535}
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a model says about N images.
+    """Predictions of a model for N images.
 
     Attributes:
         probabilities: (N, L) float64; NaN for a label without training data, which is unknown.

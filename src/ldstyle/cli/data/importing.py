@@ -1,4 +1,4 @@
-"""``ldstyle data import``: data sets of other libraries as ours."""
+"""``ldstyle data import``: data sets of other libraries as custom data sets."""
 
 from __future__ import annotations
 
