@@ -5,12 +5,13 @@
 Both give normalised batches of flipped and colour-jittered images, and both are timed without augmentation too. In each
 round every loader starts afresh, runs a first epoch (the cached loader builds its cache in it, the plain one starts its
 workers) and then later ones; rounds are interleaved and medians are printed. The files are those of ``ucm`` below
-``--root`` or $LDSTYLE_DATA, if it is given, and files drawn in the sizes and formats of the official downloads. They
+``--root`` or $LDSTYLE_DATA, if given, and generated files in the sizes and formats of the official downloads. They
 are read once before, so that the disk plays no part, and the compiled augmentation is loaded before, as torch is.
 
-With rasterio, GeoTIFF files of 12 bands in 16 bits are drawn too, and the plain loader reads them by rasterio.
-``--before DIR`` names another checkout; the cached loader of 8-bit RGB is then timed there and here in turn, in
-processes of their own, and the ratio of both is printed.
+With rasterio, GeoTIFF files of 12 bands in 16 bits are generated too, and the plain loader reads them by rasterio.
+``--before DIR`` names another checkout; epochs of the cached loader of 8-bit RGB then run in both in turn, in
+separate processes, and the ratio is printed by the clock and by CPU time, which other jobs hardly change.
+``--only`` runs one of the parts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 32
 LATER_EPOCHS = 3
+EPOCHS_COMPARED = 40
 OFFICIAL = {"UCM": (256, ".tif"), "AID": (600, ".jpg")}
 """Side in pixels and format of the images in official downloads."""
 DRAWN = 160
@@ -57,10 +60,19 @@ Epoch = Callable[[], Iterator[Tensor]]
 
 @dataclass
 class Times:
-    """Seconds per epoch of one loader, one entry per round."""
+    """Seconds per epoch of one loader by the clock, and CPU seconds of this process in later epochs."""
 
     first: list[float] = field(default_factory=list)
     later: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+
+    def add(self, epoch: Epoch, later: int) -> None:
+        """Run and time the first epoch and some later ones."""
+        self.first.append(_timed(epoch)[0])
+        for _ in range(later):
+            seconds, busy = _timed(epoch)
+            self.later.append(seconds)
+            self.busy.append(busy)
 
 
 class PlainImages(Dataset[Tensor]):
@@ -141,9 +153,7 @@ def measure(table: SceneTable, size: int, *, augment: bool, rounds: int) -> dict
                         epoch = start_cached(table, size, augment=augment, cache_dir=Path(folder))
                     case _:
                         epoch = start_plain(table, size, augment=augment, workers=int(name.split()[1]))
-                record.first.append(_seconds(epoch))
-                later = LATER_EPOCHS if name == "cached" else 1
-                record.later += [_seconds(epoch) for _ in range(later)]
+                record.add(epoch, LATER_EPOCHS if name == "cached" else 1)
     return times
 
 
@@ -241,8 +251,7 @@ def measure_bands(table: SceneTable, size: int, *, rounds: int) -> dict[str, Tim
                         persistent_workers=workers > 0,
                     )
                     epoch = _epochs_of(loader)
-                record.first.append(_seconds(epoch))
-                record.later += [_seconds(epoch) for _ in range(LATER_EPOCHS if name == "cached" else 1)]
+                record.add(epoch, LATER_EPOCHS if name == "cached" else 1)
     return times
 
 
@@ -250,32 +259,59 @@ def _epochs_of(loader: DataLoader[Tensor]) -> Epoch:
     return lambda: iter(loader)
 
 
-def time_rgb(table: SceneTable, size: int, rounds: int) -> float:
-    """Return the median seconds of an epoch of the cached loader of 8-bit RGB, without the first."""
+def serve_epochs(table: SceneTable, size: int) -> None:
+    """Run an epoch of the cached loader of 8-bit RGB for each line of standard input, and print its two times."""
     with tempfile.TemporaryDirectory() as folder:
         epoch = start_cached(table, size, augment=True, cache_dir=Path(folder))
-        _seconds(epoch)
-        return statistics.median(_seconds(epoch) for _ in range(rounds))
+        for _ in sys.stdin:
+            print(*_timed(epoch), flush=True)
 
 
-def compare_checkouts(before: Path, images: int, size: int, rounds: int) -> float:
-    """Return the speed of this checkout's cached loader relative to another's, in interleaved processes."""
+def compare_checkouts(before: Path, images: int, size: int, epochs: int) -> tuple[float, float]:
+    """Return how fast this checkout's cached loader is relative to another's, by the clock and by CPU time.
+
+    A process of each runs an epoch in turn, the first of a pair in turn as well; the first epochs, which build the
+    cache, do not count.
+    """
     here = Path(__file__).resolve().parents[1]
     script = (
         "import sys, tempfile; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
         "import data as benchmark\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
-        "    table = benchmark.draw_files(Path(folder), int(sys.argv[2]))\n"
-        "    print(benchmark.time_rgb(table, int(sys.argv[3]), 15))"
+        "    benchmark.serve_epochs(benchmark.draw_files(Path(folder), int(sys.argv[2])), int(sys.argv[3]))"
     )
-    seconds: dict[Path, list[float]] = {before: [], here: []}
-    for _ in range(rounds):
-        for checkout, record in seconds.items():
-            command = [sys.executable, "-c", script, str(here / "benchmarks"), str(images), str(size)]
-            environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-            record.append(float(done.stdout))
-    return statistics.median(seconds[before]) / statistics.median(seconds[here])
+    command = [sys.executable, "-c", script, str(here / "benchmarks"), str(images), str(size)]
+    found: list[tuple[list[float], list[float]]] = []
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                subprocess.Popen(
+                    command,
+                    env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for checkout in (before, here)
+        ]
+        for number in range(epochs + 1):
+            pair = [_asked(process) for process in started[:: -1 if number % 2 else 1]][:: -1 if number % 2 else 1]
+            found.append((pair[0], pair[1]))
+    clock, busy = (
+        statistics.median(old[column] for old, _ in found[1:]) / statistics.median(new[column] for _, new in found[1:])
+        for column in (0, 1)
+    )
+    return clock, busy
+
+
+def _asked(process: subprocess.Popen[str]) -> list[float]:
+    """Have a process run an epoch, and return its times."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return [float(word) for word in process.stdout.readline().split()]
 
 
 def report(times: dict[str, Times], images: int) -> str:
@@ -301,26 +337,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=640, help="how many files of those found to use (640)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--before", type=Path, help="another checkout to compare 8-bit RGB with")
-    parser.add_argument("--quick", action="store_true", help="one round over 64 drawn files, to see that all works")
+    parser.add_argument("--only", choices=("rgb", "bands", "before"), help="run this part alone (default: all)")
+    parser.add_argument("--quick", action="store_true", help="one round over 64 generated files, as a test")
     arguments = parser.parse_args(argv)
     if arguments.quick:
         arguments.rounds, arguments.root = 1, None
     print(f"To {arguments.size} px, batches of {BATCH}, {arguments.rounds} rounds, {torch.get_num_threads()} threads,")
     print(f"load of the machine {os.getloadavg()[0]:.1f}.")
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.root and (arguments.root / "ucm").is_dir():
-            compare(find_files(arguments.root / "ucm", arguments.images), "UCM as found", arguments)
-        for name, (side, suffix) in list(OFFICIAL.items())[: 1 if arguments.quick else None]:
-            table = draw_files(Path(folder) / name, 64 if arguments.quick else DRAWN, side, suffix)
-            compare(table, f"drawn, {suffix} of {side} px as in {name}", arguments)
-        if find_spec("rasterio") is not None:
-            table = draw_bands(Path(folder) / "bands", 64 if arguments.quick else DRAWN)
-            print(f"\n{len(table)} GeoTIFF files of {BANDS} bands in 16 bits. Flips, jitter, normalisation:\n")
-            times = measure_bands(table, arguments.size, rounds=arguments.rounds)
-            print(report(times, len(table) // BATCH * BATCH), flush=True)
-    if arguments.before is not None:
-        ratio = compare_checkouts(arguments.before, DRAWN, arguments.size, arguments.rounds)
-        print(f"\n8-bit RGB, cached: {ratio:.3f} times as fast as in '{arguments.before}'.")
+        if arguments.only in (None, "rgb"):
+            if arguments.root and (arguments.root / "ucm").is_dir():
+                compare(find_files(arguments.root / "ucm", arguments.images), "UCM as found", arguments)
+            for name, (side, suffix) in list(OFFICIAL.items())[: 1 if arguments.quick else None]:
+                table = draw_files(Path(folder) / name, 64 if arguments.quick else DRAWN, side, suffix)
+                compare(table, f"generated, {suffix} of {side} px as in {name}", arguments)
+        if arguments.only in (None, "bands") and find_spec("rasterio") is not None:
+            compare_bands(draw_bands(Path(folder) / "bands", 64 if arguments.quick else DRAWN), arguments)
+    if arguments.before is not None and arguments.only in (None, "before"):
+        clock, busy = compare_checkouts(arguments.before, DRAWN, arguments.size, EPOCHS_COMPARED)
+        print(
+            f"\n8-bit RGB, cached: {clock:.3f} times as fast as in '{arguments.before}' by the clock, {busy:.3f} by CPU"
+        )
+
+
+def compare_bands(table: SceneTable, arguments: argparse.Namespace) -> None:
+    """Print the table of GeoTIFF files with many bands, and the ratio of CPU time."""
+    print(f"\n{len(table)} GeoTIFF files of {BANDS} bands in 16 bits. Flips, jitter, normalisation:\n")
+    times = measure_bands(table, arguments.size, rounds=arguments.rounds)
+    print(report(times, len(table) // BATCH * BATCH), flush=True)
+    plain, cached = (statistics.median(times[name].busy) for name in ("plain, 0 workers", "cached"))
+    print(f"\nCPU time of a later epoch: plain, 0 workers {plain:.2f} s, cached {cached:.2f} s, {plain / cached:.1f} ×")
 
 
 def compare(table: SceneTable, what: str, arguments: argparse.Namespace) -> None:
@@ -341,11 +387,12 @@ def _table(root: Path, keys: tuple[str, ...]) -> SceneTable:
     return SceneTable("benchmark", root, PAPER_VOCABULARY, keys, labels)
 
 
-def _seconds(epoch: Epoch) -> float:
-    start = time.perf_counter()
+def _timed(epoch: Epoch) -> tuple[float, float]:
+    """Return seconds by the clock, and CPU seconds of all threads of this process."""
+    clock, busy = time.perf_counter(), time.process_time()
     for _ in epoch():
         pass
-    return time.perf_counter() - start
+    return time.perf_counter() - clock, time.process_time() - busy
 
 
 if __name__ == "__main__":

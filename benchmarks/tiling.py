@@ -3,9 +3,9 @@
     python benchmarks/tiling.py [--side PIXELS] [--polygons N] [--tile PIXELS] [--rounds R] [--workers N]
 
 The scene is a tiled, compressed 8-bit RGB GeoTIFF, the polygons of five labels are in longitude and latitude. Both cut
-the same tiles with the same compression and write masks and a table; the contents are compared. Each run is a process
-of its own, rounds are interleaved, and medians are printed: seconds, processor seconds, and the peak memory of the
-process and its workers together.
+the same tiles with the same compression and write masks and a table; the contents are compared. Each run is a
+separate process, rounds are interleaved, and medians are printed: seconds, CPU seconds, and the peak memory (sum of the
+resident sets) of the process and its workers.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def plain(folder: Path, out: Path, size: int) -> None:
 
 
 def measure(command: list[str]) -> tuple[float, float, float]:
-    """Run a process; return its seconds, its processor seconds, and the peak in MB of it and its children together."""
+    """Run a process; return its seconds, its CPU seconds, and the peak in MB of it and its children together."""
     before = os.times()
     began = time.perf_counter()
     process = subprocess.Popen(command)
@@ -189,8 +189,8 @@ def print_table(medians: dict[str, list[Any]]) -> None:
     """Print a line per program, each with its ratio to the plain script."""
     plain_seconds, plain_busy, _ = medians["plain"]
     for name, (seconds, busy, peak) in medians.items():
-        ratios = f"plain / this: time {plain_seconds / seconds:.2f}, processor time {plain_busy / busy:.2f}"
-        print(f"  {name:<20} {seconds:7.1f} s  {busy:7.1f} s of processor  peak {peak:5.0f} MB  {ratios}")
+        ratios = f"plain / this: time {plain_seconds / seconds:.2f}, CPU time {plain_busy / busy:.2f}"
+        print(f"  {name:<20} {seconds:7.1f} s  {busy:7.1f} s of CPU  peak {peak:5.0f} MB  {ratios}")
 
 
 if __name__ == "__main__":

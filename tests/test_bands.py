@@ -15,6 +15,7 @@ from tests.deploy.models import float32_error
 
 from ldstyle.cli import main
 from ldstyle.data.domains.discovery import read_domains
+from ldstyle.data.loading.bands import load_image, read_bands
 from ldstyle.data.loading.decode import decode
 from ldstyle.deploy.classifier import load
 
@@ -120,13 +121,26 @@ def check_outputs(run: Path, images: list[Path], table: Path, model: Path, map_:
         values = raster.read()
         np.testing.assert_allclose(values[:, 0, 0], expected[0], rtol=0, atol=2 * error)
     item = json.loads(map_.with_suffix(".stac.json").read_text())
-    assert item["properties"]["mlm:input"][0]["bands"] == list(classifier.model.image_format.names)
+    names = list(classifier.model.image_format.names)
+    assert item["properties"]["mlm:input"][0]["bands"] == names
+    assert [band["name"] for band in item["properties"]["bands"]] == names
+    check_scaling(item["properties"]["mlm:input"][0]["value_scaling"], classifier, images)
     assert "data:image/jpeg;base64," in map_.with_suffix(".html").read_text()
 
 
-def _pixels(classifier, images):
-    from ldstyle.data.loading.bands import load_image
+def check_scaling(scaling, classifier, images) -> None:
+    """The item states how the values of the files become the model's inputs, where they are inside the range."""
+    values = read_bands(images[0]).astype(np.float64)
+    inputs = classifier.normalise(torch.from_numpy(_pixels(classifier, images[:1])[0])[None])[0].numpy()
+    for band, (number, (low, high)) in enumerate(
+        zip(classifier.model.image_format.bands, classifier.model.image_format.limits, strict=True)
+    ):
+        inside = (values[number - 1] >= low) & (values[number - 1] <= high)
+        expected = (values[number - 1] - scaling[band]["mean"]) / scaling[band]["stddev"]
+        np.testing.assert_allclose(inputs[band][inside], expected[inside], atol=1e-3)
 
+
+def _pixels(classifier, images):
     return [load_image(path, classifier.size, classifier.model.image_format) for path in images]
 
 
@@ -142,7 +156,7 @@ def test_images_go_through_every_command(scenes, tmp_path, case, capsys):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("case", ["12 bands of uint16", "4 bands of uint8"])
+@pytest.mark.parametrize("case", CASES)
 def test_bands_of_real_imagery_go_through_every_command(real_data, tmp_path, case, capsys, monkeypatch):
     """Real images of three domains with synthetic extra bands; the same path as for synthetic scenes."""
     monkeypatch.setattr("tests.test_bands.DOMAINS", ("ucm", "drone", "dubai"))

@@ -341,6 +341,19 @@ def test_a_file_of_weights_with_another_normalisation_than_its_network(tmp_path)
     assert preprocessing(build_backbone(config, num_labels=3, image_size=96)) == Preprocessing(mean, std)
 
 
+def test_dinov3_weights_without_a_classifier_load_into_their_network(tmp_path):
+    """The layout of timm's DINOv3 files, on its smallest network: register tokens, rotary positions, no classifier."""
+    network = create_network("vit_small_patch16_dinov3", num_labels=3, seed=2)
+    state = {key: value for key, value in network.state_dict().items() if not key.startswith("head.")}
+    assert {"reg_token", "cls_token", "blocks.0.attn.qkv.weight"} <= set(state)
+    save_file(state, tmp_path / "w.safetensors")
+    mean, std = (0.43, 0.411, 0.296), (0.213, 0.156, 0.143)
+    config = BackboneConfig("vit_small_patch16_dinov3", str(tmp_path / "w.safetensors"), mean=mean, std=std)
+    net = build_backbone(config, num_labels=3, image_size=256)
+    assert preprocessing(net) == Preprocessing(mean, std)
+    assert all(torch.equal(net.state_dict()[key], value) for key, value in state.items())
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add = parser.add_argument
     add_shared(parser, "model")
-    add("scene", type=_scene, help="GeoTIFF, PNG, JPEG or JPEG 2000 file, or an address")
+    add("scene", type=_scene, help="GeoTIFF, PNG, JPEG or JPEG 2000 file, or an address, see --allow-remote")
     add_shared(parser, "--force", "--batch-size", "--device", "--quiet")
     text = "GeoTIFF to write (default: SCENE-labels.tif in this folder)"
     add_shared(parser, "--out", metavar="FILE", help=text)
@@ -30,19 +30,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--overlap", type=positive, default=2, metavar="N", help=text)
     text = "band numbers (default: those of the training images; for RGB 1 2 3, or 1 1 1 for grey)"
     add("--bands", type=int, nargs="+", metavar="BAND", help=text)
-    text = "values of black and white, required unless the scene is of 8 bits or as deep as the training images"
+    text = "values that become 0 and 1 (default: those of the training images; required for another type of values)"
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=text)
     text = "fraction of a tile that must have data (default: %(default)s)"
     add("--min-valid", type=float, default=0.5, metavar="FRACTION", help=text)
-    text = "open any format of GDAL; virtual rasters such as VRT read every file and address that they name"
+    text = "open any format of GDAL; virtual rasters such as VRT read every file and address that they contain"
     add("--allow-virtual", action="store_true", help=text)
-    text = "read a scene from an address of GDAL, such as https://... or /vsis3/..."
+    text = "open a scene by an address of GDAL, such as https://... or /vsis3/..."
     add("--allow-remote", action="store_true", help=text)
-    add("--preview", action="store_true", help="write a page to look at, too, which needs no network (.html)")
+    add("--preview", action="store_true", help="also write an interactive HTML page that needs no network")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Slide over a GeoTIFF of any size and map the probability of each label; the same command resumes."""
+    """Map the probability of each label over a raster of any size; an interrupted run resumes."""
     options = MapOptions(
         tile=arguments.tile,
         match_gsd=arguments.match_gsd,
@@ -73,7 +73,7 @@ def _map(arguments: argparse.Namespace, out: Path, options: MapOptions) -> None:
     with open_display(quiet=arguments.quiet) as display:
         made = map_scene(classifier, arguments.scene, out, options=options, progress=display.work)
         if made.resumed:
-            display.say(f"{made.resumed} rows of tiles were there from an interrupted run")
+            display.say(f"{made.resumed} rows of tiles of an interrupted run were kept")
         if made.dropped:
             display.say(f"{made.dropped} damaged rows of the interrupted run were computed again")
         for sentence in made.sentences:

@@ -31,7 +31,7 @@ A model of other bands than 8-bit RGB takes no Pillow image, and an array (bands
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a model says about N images.
+    """Predictions of a model for N images.
 
     Attributes:
         probabilities: (N, L) float64; NaN for a label without training data, which is unknown.

@@ -1,4 +1,4 @@
-"""Where a model sees each label: class activation maps drawn over the image."""
+"""Evidence of each label: class activation maps over the image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ldstyle.nn.backbones.probe import evaluating
 
 INK, QUIET = "#222222", "#6b6b6b"
 _COLOURS = "inferno"
-_STRONGEST = 0.75  # share of the heat where it is greatest; the image stays visible below
+_STRONGEST = 0.75  # opacity of the heat at its maximum; the image stays visible
 _COLUMNS = 4
 _LONGEST = 4  # panels of longer images are squeezed
 _TITLE = 0.14  # height of a title, where a panel is 1 wide
@@ -37,7 +37,7 @@ class Explanation:
         maps: Evidence for each label, (N, L, h, w); not negative, and 0 for labels without training data. Under a head
             of average pooling and one linear layer a map's mean, negative evidence included, is the logit without the
             bias.
-        prediction: What the model says about the images.
+        prediction: Predictions for the images.
     """
 
     maps: Tensor
@@ -76,7 +76,7 @@ def heatmaps(maps: Tensor, *, size: tuple[int, int]) -> Tensor:
     Returns:
         (L, H, W).
     """
-    # Cubic, since a map has few places and bilinear interpolation shows their grid.
+    # Cubic: a map has few locations, and bilinear interpolation shows their grid.
     large = F.interpolate(maps[None], size=size, mode="bicubic", align_corners=False)[0].relu()
     return large / large.amax().clamp(min=torch.finfo(large.dtype).tiny)
 
@@ -122,13 +122,13 @@ def explanation_sheet(
     height = rows * (ratio + _TITLE)
     figure.subplots_adjust(0.005, 0.005, 0.995, 1 - _TITLE / height, wspace=0.02, hspace=_TITLE / ratio)
     _panel(axes[0], image, path.name, found=False, ratio=ratio)
-    for place, label in zip(axes[1:], chosen, strict=False):
+    for axis, label in zip(axes[1:], chosen, strict=False):
         score = explanation.prediction.probabilities[row, label].item()
         found = bool(explanation.prediction.present[row, label])
         words = "unknown" if math.isnan(score) else f"{score:.0%}"
-        _panel(place, blend(image, heat[label]), f"{vocabulary[label]} {words}", found=found, ratio=ratio)
-    for place in axes[1 + len(chosen) :]:
-        place.set_axis_off()
+        _panel(axis, blend(image, heat[label]), f"{vocabulary[label]} {words}", found=found, ratio=ratio)
+    for axis in axes[1 + len(chosen) :]:
+        axis.set_axis_off()
     return figure
 
 

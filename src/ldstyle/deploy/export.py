@@ -36,7 +36,7 @@ NAMES: dict[Target, str] = {
 OPSET = 23
 """The newest operator set that both torch's exporter and ONNX Runtime know."""
 TOLERANCE = 1e-4
-"""An export's logits may differ by this, and by this share of their size."""
+"""An export's logits may differ by this, and by this fraction of their size."""
 NEVER = 2.0
 """Threshold of a label without training data, which no probability reaches."""
 DESCRIPTION = "ldstyle.json"
@@ -205,7 +205,7 @@ def _onnx_libraries() -> Any:
 def _torchscript(model: LoadedModel, out: Path) -> bytes:
     content = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated, but is what was asked for
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, but was requested
         traced = torch.jit.freeze(torch.jit.trace(_Logits(model.backbone).eval(), _example(model), check_trace=False))
         description = {key: json.loads(value) for key, value in describe(model).items()}
         torch.jit.save(traced, content, _extra_files={DESCRIPTION: json.dumps(description, ensure_ascii=False)})
@@ -253,7 +253,7 @@ def _timm_folder(model: LoadedModel, out: Path, add: Callable[[Path], object] = 
 
 
 def timm_settings(model: LoadedModel) -> dict[str, Any]:
-    """Return what timm's ``config.json`` says about labels and preprocessing; timm's transform then equals ours."""
+    """Return labels and preprocessing for timm's ``config.json``; timm's transform then equals ours."""
     noted = pretrained_settings(model.backbone)
     channels = _channels(model)
     # With a first convolution, timm would take weights of other than three bands for those of three and adapt them.

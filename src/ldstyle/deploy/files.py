@@ -34,7 +34,7 @@ class FilePredictions:
 
     Attributes:
         paths: The N images.
-        prediction: What the model says about them.
+        prediction: Predictions for them.
         style: Their style, (N, F), if it was asked for.
         problems: Why each of the other images could not be read.
     """
@@ -64,7 +64,7 @@ def predict_files(
         workers: Threads that decode; by default one per core.
         skip_bad: Leave out images that cannot be read instead of failing.
         style_points: Where to read the style of the images; nowhere by default.
-        progress: Told of each batch.
+        progress: Called after each batch.
 
     Raises:
         ValueError: An image cannot be read and ``skip_bad`` is false; all such images are found and the first ones
@@ -102,7 +102,7 @@ def refuse_bad(problems: Sequence[str]) -> NoReturn:
 
 
 def refuse_all(problems: Sequence[str]) -> NoReturn:
-    """Raise an error that says that no image can be read."""
+    """Raise an error: no image can be read."""
     raise ValueError(f"At least one image must be readable; none is. {_listed(problems)}")
 
 

@@ -30,7 +30,7 @@ FEW = 30
 POWER = 0.95
 """A verdict is given only if a shift of twice the limit would be noticed with at least this probability."""
 USUAL = 0.95
-"""An image is far from the sources if this share of their images is nearer."""
+"""An image is far from the sources if this fraction of their images is nearer."""
 MOST_FAR = 0.5
 LONE_GAP = 0.25
 """With one source there is no distance between sources to compare with; UC Merced and AID are about this far apart."""
@@ -65,7 +65,7 @@ class ShiftReport:
 
     Attributes:
         percentiles: Share of source images that are nearer to the sources, by image, (N,).
-        far: Share of the images that are farther than 95 % of the sources' own; 0.05 is usual.
+        far: Fraction of the images that are farther than 95 % of the sources' own; 0.05 is usual.
         distances: Distance of the images' mean style to each source's, in units of the spread within sources.
         gap: Distance to the nearest source, corrected for chance.
         limit: Largest distance between two sources, corrected for chance; at least that between typical archives.
@@ -184,8 +184,8 @@ def expected_prevalence(probabilities: Tensor, prior: Tensor, *, steps: int = 10
     Expectation-maximisation over the priors, after Saerens, Latinne and Decaestecker (2002), label by label.
 
     Args:
-        probabilities: What the model says, (N, L).
-        prior: What it said on average on the sources, (L,).
+        probabilities: Predicted probabilities, (N, L).
+        prior: Mean probabilities on the sources, (L,).
         steps: Most iterations.
 
     Returns:
@@ -193,19 +193,19 @@ def expected_prevalence(probabilities: Tensor, prior: Tensor, *, steps: int = 10
     """
     scores = probabilities.double()
     prior = prior.double().clamp(1e-4, 1 - 1e-4)
-    share = prior.clone()
+    fraction = prior.clone()
     for _ in range(steps):
-        present, absent = scores * (share / prior), (1 - scores) * ((1 - share) / (1 - prior))
+        present, absent = scores * (fraction / prior), (1 - scores) * ((1 - fraction) / (1 - prior))
         updated = (present / (present + absent).clamp(min=torch.finfo(torch.float64).tiny)).mean(dim=0)
-        moved = (updated - share).abs().max().item()
-        share = updated
+        moved = (updated - fraction).abs().max().item()
+        fraction = updated
         if moved < 1e-7:
             break
-    return share
+    return fraction
 
 
 def _percentiles(distance: Tensor, quantiles: Tensor) -> Tensor:
-    """Return the share of source images below each distance, by linear interpolation of their quantiles."""
+    """Return the fraction of source images below each distance, by linear interpolation of their quantiles."""
     last = len(quantiles) - 1
     above = torch.searchsorted(quantiles, distance).clamp(1, last)
     low, high = quantiles[above - 1], quantiles[above]

@@ -28,7 +28,7 @@ def test_a_scene_becomes_a_data_set_that_the_other_commands_take(folder, capfd):
     assert "water: present in 4 tiles, absent in 96, unknown in 0" in out
     assert "100 tiles: data/city/labels.csv" in out
     assert main([*command, "--out", "data/city"]) == 0
-    assert "100 tiles were there from an earlier run" in capfd.readouterr().out
+    assert "100 tiles of an earlier run were kept" in capfd.readouterr().out
     assert main(["data", "check", "--data", "data"]) == 0
     assert "4 of 100" in capfd.readouterr().out
     assert main(["data", "prepare", "--data", "data", "--size", "16", "--cache", "cache"]) == 0

@@ -191,7 +191,7 @@ def test_bands_are_numbers_or_named_numbers(bands):
 
 
 def test_a_band_name_stands_once():
-    with pytest.raises(ValueError, match=r"'a' stands twice"):
+    with pytest.raises(ValueError, match=r"data\.bands .*'a' occurs twice"):
         parse_bands(("a=1", "a=2"))
 
 

@@ -375,7 +375,7 @@ def test_missing_and_wrong_reference_systems_are_named(tmp_path):
     # Metres that are taken for degrees.
     text = (tmp_path / "p.geojson").read_text()
     (tmp_path / "wrong.geojson").write_text(text.replace(UTM, "EPSG:32634"))
-    with pytest.raises(ValueError, match=r"wrong.geojson' lie on none of the scenes: .* EPSG:32634"):
+    with pytest.raises(ValueError, match=r"wrong.geojson' are outside all scenes: .* EPSG:32634"):
         tile_scenes([scene], tmp_path / "b", labels=LabelSource((tmp_path / "wrong.geojson",)), **OPTIONS)
     mask = write_raster(tmp_path / "mask.tif", np.ones((1, 30, 40), dtype=np.uint8), crs=None)
     with pytest.raises(ValueError, match=r"mask.tif' has no reference system to align"):

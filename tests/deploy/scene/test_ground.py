@@ -89,7 +89,7 @@ def test_sources_of_different_scales_have_no_matching_tile():
     ("gsd", "tile", "words"),
     [
         (1.0, 50, "A tile of 50 px at 1 m shows 50 m of ground, about as the training images did (40 to 77 m)."),
-        (0.1, 50, "objects look 8.0 times larger than the model knows them. Set --match-gsd (tiles of 554 px)"),
+        (0.1, 50, "objects look 8.0 times larger than in the training images. Set --match-gsd (tiles of 554 px)"),
         (10.0, 77, "shows 770 m of ground, the training images 40 to 77 m: objects look 10.0 times smaller"),
         (None, 50, "no reference system"),
     ],

@@ -277,7 +277,7 @@ def test_tiles_can_be_matched_to_the_ground_the_training_images_show(setting, tm
 @pytest.mark.parametrize(
     ("dtype", "options", "message"),
     [
-        ("uint16", {}, "has values of type uint16; the model knows 8 bits. Set --range LOW HIGH"),
+        ("uint16", {}, "has values of type uint16; the model expects 8 bits. Set --range LOW HIGH"),
         ("uint8", {"limits": (9, 9)}, "--range must be two rising numbers; got 9 9"),
         ("uint8", {"bands": (1, 2, 4)}, r"--bands must be three numbers in 1 \.\. 3; got \[1, 2, 4\]"),
         ("uint8", {"match_gsd": True, "tile": 9}, "--tile and --match-gsd both choose the tile"),

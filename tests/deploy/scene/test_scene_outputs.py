@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sqlite3
 import threading
 from contextlib import closing
@@ -80,6 +81,16 @@ def test_the_style_of_the_raster_has_its_name_and_first_label(made):
     assert (root.tag, renderer.get("type"), renderer.get("band")) == ("qgis", "singlebandpseudocolor", "1")
     items = [(float(item.get("value")), int(item.get("alpha"))) for item in renderer.iter("item")]
     assert items == [(0, 0), (0.5, 128), (1, 255)]
+    # The layout that QGIS writes: limits that are fixed, and a ramp with the same stops as the colours.
+    assert [part.tag for part in root.find("pipe")] == [
+        "provider", "rasterrenderer", "brightnesscontrast", "huesaturation", "rasterresampler",
+    ]  # fmt: skip
+    assert renderer.findtext("minMaxOrigin/limits") == "None"
+    ramp = {option.get("name"): option.get("value") for option in renderer.findall(".//colorramp/Option/Option")}
+    first = renderer.find(".//item").get("color")
+    channels = ",".join(str(int(first[i : i + 2], 16)) for i in (1, 3, 5))
+    assert (ramp["color1"], ramp["color2"]) == (f"{channels},0", f"{channels},255")
+    assert ramp["stops"] == f"0.5;{channels},128"
 
 
 def test_the_stac_item_says_where_when_and_by_which_model(made):
@@ -94,9 +105,11 @@ def test_the_stac_item_says_where_when_and_by_which_model(made):
     assert properties["mlm:architecture"] == "test_resnet"
     (taken,) = properties["mlm:input"]
     assert taken["input"]["shape"] == [-1, 3, SIZE, SIZE]
-    assert [one["mean"] for one in taken["value_scaling"]] == list(classifier.model.preprocessing.mean)
+    means = [255 * mean for mean in classifier.model.preprocessing.mean]
+    assert [one["mean"] for one in taken["value_scaling"]] == pytest.approx(means)
     (given,) = properties["mlm:output"]
-    assert [one["name"] for one in given["classification:classes"]] == list(VOCABULARY)
+    assert [one["title"] for one in given["classification:classes"]] == list(VOCABULARY)
+    assert [band["name"] for band in item["assets"]["probabilities"]["bands"]] == list(VOCABULARY)
     west, south, east, north = item["bbox"]
     assert (west, north) == pytest.approx((15.0, 45.1534), abs=1e-3)
     assert west < east
@@ -106,12 +119,69 @@ def test_the_stac_item_says_where_when_and_by_which_model(made):
         assert role == "model" or (scene_map.raster.parent / asset["href"]).is_file()
 
 
+def require_valid(item):
+    """Check what STAC 1.1, the projection extension 2.0 and the MLM extension require of an item.
+
+    The schemas are not in the package; these are their rules for the fields that are written.
+    """
+    assert {"type", "stac_version", "id", "geometry", "properties", "links", "assets"} <= set(item)
+    assert ("bbox" in item) == (item["geometry"] is not None)
+    properties = item["properties"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", properties["datetime"])
+    assert properties["proj:code"] is None or re.fullmatch(r"[A-Z]+:\w+", properties["proj:code"])
+    assert {"mlm:name", "mlm:architecture", "mlm:tasks", "mlm:input", "mlm:output"} <= set(properties)
+    assert re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_.\-\s]+[a-zA-Z0-9]", properties["mlm:name"])
+    assert properties["mlm:framework"] == "PyTorch"
+    assert re.match(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", properties["mlm:framework_version"])
+    for taken in properties["mlm:input"]:
+        assert {"name", "bands", "input"} <= set(taken)
+        assert {"shape", "dim_order", "data_type"} <= set(taken["input"])
+        assert len(taken["value_scaling"]) in (1, taken["input"]["shape"][1])
+        for one in taken["value_scaling"]:
+            assert set(one) == {"type", "mean", "stddev"}
+        # Named bands must be described by the item itself.
+        assert taken["bands"] == [band["name"] for band in properties.get("bands", [])]
+    for given in properties["mlm:output"]:
+        assert {"name", "tasks", "result"} <= set(given)
+        for one in given["classification:classes"]:
+            assert re.fullmatch(r"[0-9A-Za-z_-]+", one["name"])
+            assert re.fullmatch(r"[0-9A-F]{6}", one["color_hint"])
+            assert isinstance(one["value"], int)
+    assert [name for name, asset in item["assets"].items() if "mlm:model" in asset["roles"]] == ["model"]
+    assert "mlm:artifact_type" in item["assets"]["model"]
+    assert all({"href", "type", "title", "roles"} <= set(asset) for asset in item["assets"].values())
+
+
+def test_the_stac_item_is_valid_for_every_name_and_reference_system(made, tmp_path):
+    _, scene_map = made
+    require_valid(json.loads(scene_map.others["stac"].read_text()))
+    names = ("Urban fabric, dense", "wasser/ufer", "ü")
+    write_model(tmp_path / "run", vocabulary=names, name="erm++")
+    local = rasterio.CRS.from_proj4("+proj=laea +lat_0=10 +lon_0=20 +datum=WGS84 +units=m")
+    scene = write_scene(tmp_path / "s.tif", pixels(1), crs=local)
+    item = json.loads(map_scene(load(tmp_path / "run"), scene, tmp_path / "m.tif").others["stac"].read_text())
+    require_valid(item)
+    properties = item["properties"]
+    assert properties["mlm:name"] == "erm-plus-plus"
+    assert properties["proj:code"] is None
+    assert rasterio.CRS.from_wkt(properties["proj:wkt2"]) == local
+    classes = properties["mlm:output"][0]["classification:classes"]
+    assert [(one["name"], one["title"]) for one in classes] == [
+        ("Urban-fabric-dense", names[0]), ("wasser-ufer", names[1]), ("label-2", names[2]),
+    ]  # fmt: skip
+    pystac = pytest.importorskip("pystac", reason="an independent reader of STAC")
+    read = pystac.Item.from_dict(item)
+    assert read.to_dict()["properties"] == properties
+
+
 def test_without_a_reference_system_the_files_are_there_without_a_place(made, tmp_path):
     classifier, _ = made
     with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
         scene = write_scene(tmp_path / "s.tif", pixels(1), crs=None, transform=rasterio.Affine.identity())
     scene_map = map_scene(classifier, scene, tmp_path / "m.tif")
-    assert json.loads(scene_map.others["stac"].read_text())["geometry"] is None
+    item = json.loads(scene_map.others["stac"].read_text())
+    require_valid(item)
+    assert item["geometry"] is None
     assert pyogrio.read_info(scene_map.others["geopackage"], layer="footprints")["crs"] is None
 
 

@@ -199,7 +199,7 @@ def tile(arguments: argparse.Namespace) -> int:
 
 
 def import_(arguments: argparse.Namespace) -> int:
-    """Turn a multi-label data set of torchgeo into images and a table; an interrupted run resumes."""
+    """Convert a multi-label data set of torchgeo to images and a table; an interrupted run resumes."""
     console = Console(markup=False)
     return importing.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
 

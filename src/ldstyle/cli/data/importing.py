@@ -1,4 +1,4 @@
-"""``ldstyle data import``: data sets of other libraries as ours."""
+"""``ldstyle data import``: data sets of other libraries as custom data sets."""
 
 from __future__ import annotations
 
@@ -14,27 +14,43 @@ from ldstyle.data.domains.scene_table import Progress
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``data import``."""
-    command.add_argument("--torchgeo", required=True, metavar="NAME", help="data set of torchgeo, e.g. BigEarthNetV2")
+    command.add_argument(
+        "--torchgeo", required=True, metavar="NAME", help="class in torchgeo.datasets, e.g. BigEarthNetV2"
+    )
     command.add_argument("--data", type=Path, required=True, help="folder of the data set; nothing is downloaded")
     command.add_argument("--out", type=Path, required=True, help="folder to write, new or of the same command")
     command.add_argument(
         "--domain-by",
         required=True,
         metavar="NAME",
-        help="what domains are: a column of the data set's metadata table (country), season, or split",
+        help="domain of an image: a column of the data set's metadata table (e.g. country), season, or split",
     )
     command.add_argument(
-        "--splits", nargs="+", default=["train", "val", "test"], metavar="NAME", help="its parts (default: all three)"
+        "--splits",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="splits of the data set (default: those of train, val and test that it has)",
     )
     command.add_argument(
-        "--bands", type=int, nargs="+", default=[], metavar="BAND", help="bands, from 1 (default: all)"
+        "--bands",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="BAND",
+        help="bands to write, from 1 (default: all)",
     )
     command.add_argument(
         "--range",
         type=float,
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="values of black and white: write 8 bits (default: keep values)",
+        help="values that become 0 and 255 in 8-bit images (default: values are kept)",
+    )
+    command.add_argument(
+        "--dtype",
+        metavar="TYPE",
+        help="type of the values written: uint8, uint16, int16 or float32 (default: by the first image)",
     )
     command.add_argument(
         "--option",
@@ -42,7 +58,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="arguments of the data set (default: none)",
+        help="further arguments of the data set, e.g. sensors=s2 (default: none)",
     )
 
 
@@ -53,8 +69,8 @@ def run(
 
     Args:
         arguments: The options.
-        bars: Shows progress.
-        say: Prints a sentence.
+        bars: Context manager of the progress bars.
+        say: Function that prints a line.
     """
     from ldstyle.data.torchgeo import ImportOptions, import_torchgeo
 
@@ -63,6 +79,7 @@ def run(
         splits=tuple(arguments.splits),
         bands=tuple(arguments.bands),
         limits=None if arguments.range is None else (arguments.range[0], arguments.range[1]),
+        dtype=arguments.dtype,
         arguments=tuple(arguments.option),
     )
     try:

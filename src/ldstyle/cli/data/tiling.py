@@ -30,10 +30,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--block",
         type=int,
         default=8,
-        help="tiles along the side of a spatial block, which no split cuts (default: %(default)s)",
+        help="tiles along the side of a spatial block, which no split separates (default: %(default)s)",
     )
     command.add_argument(
-        "--gap", type=int, help="pixels between blocks that no tile shows (default: the size; 0 keeps all tiles)"
+        "--gap", type=int, help="width in pixels of the strip without tiles between blocks (default: the size)"
     )
     command.add_argument(
         "--domain",
@@ -43,7 +43,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="domain of all scenes, or of each (default: the folder of --out)",
     )
     command.add_argument(
-        "--label-column", default="label", metavar="NAME", help="polygons' attribute of the class (default: label)"
+        "--label-column",
+        default="label",
+        metavar="NAME",
+        help="attribute that holds the class of a polygon (default: label)",
     )
     command.add_argument(
         "--classes",
@@ -51,13 +54,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="VALUE=LABEL",
-        help="label of each class; other classes are left out (default: the polygons' classes; needed for rasters)",
+        help="label of each class; other classes are omitted (default: the polygons' classes; required for rasters)",
     )
     command.add_argument(
         "--one-label", metavar="NAME", help="label of all polygons, whatever their attributes (default: by attribute)"
     )
     command.add_argument(
-        "--labels-crs", metavar="CRS", help="reference system of polygons that state none (default: required)"
+        "--labels-crs", metavar="CRS", help="reference system, e.g. EPSG:4326, of polygons without one (default: none)"
     )
     command.add_argument("--layer", metavar="NAME", help="layer of the polygons (default: the first)")
     command.add_argument(
@@ -78,11 +81,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--min-valid", type=float, default=0.5, help="fraction of a tile that must have data (default: %(default)s)"
     )
-    command.add_argument("--workers", type=int, default=1, help="processes, each of some 250 MB (default: %(default)s)")
+    command.add_argument(
+        "--workers", type=int, default=1, help="processes, each with about 250 MB (default: %(default)s)"
+    )
     command.add_argument(
         "--allow-virtual",
         action="store_true",
-        help="open any format of GDAL; virtual rasters such as VRT read every file and address that they name",
+        help="open any format of GDAL; virtual rasters such as VRT read every file and address that they contain",
     )
 
 
@@ -93,8 +98,8 @@ def run(
 
     Args:
         arguments: The options.
-        bars: Shows progress.
-        say: Prints a sentence.
+        bars: Context manager of the progress bars.
+        say: Function that prints a line.
     """
     from ldstyle.data.scenes.cutting import TileRules
     from ldstyle.data.scenes.grid import BlockGrid
@@ -135,7 +140,7 @@ def run(
         sys.stderr.write("interrupted; the same command resumes\n")
         return INTERRUPTED
     if made.resumed:
-        say(f"{made.resumed} tiles were there from an earlier run")
+        say(f"{made.resumed} tiles of an earlier run were kept")
     for label, (present, absent, unknown) in made.counts.items():
         say(f"{label}: present in {present} tiles, absent in {absent}, unknown in {unknown}")
     for note in made.notes:

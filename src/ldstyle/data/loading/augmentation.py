@@ -6,7 +6,7 @@ clamps to the range of the image, and they come in random order. The order is dr
 sample. On the CPU compiled loops apply them (``_fused.py``), on other devices torch operations (``colour.py``).
 
 Images of three bands are taken as red, green and blue. Of any other number, brightness is scaled in all bands alike and
-the contrast of each band about its own mean; hue and saturation have no meaning there and stay as they are.
+the contrast of each band about its own mean; hue and saturation have no meaning there and are not applied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEEPEST = 65535.0
 """Largest value of a 16-bit image, as 255 is that of an 8-bit one."""
 
 MAX_HUE = 1 / 6
-"""Bound on the shift of the hue, as a share of the full circle."""
+"""Bound on the shift of the hue, as a fraction of the full circle."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Draws:
     Attributes:
         flips: Whether to flip horizontally and vertically, (B, 2) bool.
         factors: Brightness, contrast, saturation and hue of each sample, (4, B) float32. The first three are
-            multipliers around 1, the last is a share of the colour circle around 0.
+            multipliers around 1, the last is a fraction of the colour circle around 0.
         order: The order of the four colour operations.
     """
 
@@ -72,7 +72,7 @@ class Augmentation:
         brightness: Brightness factors are drawn from 1 ± this.
         contrast: Contrast factors are drawn from 1 ± this.
         saturation: Saturation factors are drawn from 1 ± this.
-        hue: Hue shifts are drawn from ± this share of the circle, at most 1/6.
+        hue: Hue shifts are drawn from ± this fraction of the circle, at most 1/6.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Augmentation:
         saturation: float = 0.2,
         hue: float = 0.05,
     ) -> None:
-        shares = {"flip_prob": flip_prob, "brightness": brightness, "contrast": contrast, "saturation": saturation}
-        for name, value in shares.items():
+        fractions = {"flip_prob": flip_prob, "brightness": brightness, "contrast": contrast, "saturation": saturation}
+        for name, value in fractions.items():
             if not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1]; got {value}.")
         if not 0 <= hue <= MAX_HUE:
@@ -144,7 +144,7 @@ class Augmentation:
 
 
 def flip_images(images: Tensor, flips: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Flip each (C, H, W) image horizontally and vertically as ``flips`` (B, 2) says, into ``out`` if given."""
+    """Flip each (C, H, W) image horizontally and vertically according to ``flips`` (B, 2), into ``out`` if given."""
     result = torch.empty_like(images) if out is None else out
     if not flips.any():
         return result.copy_(images)
@@ -291,7 +291,7 @@ def _for_each_part(count: int, work: Callable[[slice], object]) -> None:
         return
     ends = [count * i // threads for i in range(threads + 1)]
     own, *others = map(slice, ends[:-1], ends[1:])
-    # The workers of a parent process are not there after a fork, hence the process id.
+    # The threads of a parent process do not exist after a fork, so the process id is part of the key.
     workers = _workers(torch.get_num_threads() - 1, os.getpid())
     begun = [workers.submit(work, part) for part in others]
     work(own)

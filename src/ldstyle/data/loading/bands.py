@@ -1,7 +1,7 @@
 """Image files with any number of bands and up to 32 bits per value: GeoTIFF, PNG, JPEG and NumPy arrays.
 
 The bands are those of the file: alpha is a band, grey is one band, and nothing is converted to RGB. GeoTIFF and 16-bit
-colour PNG need rasterio (the extra ``geo``), which reads them from memory, so that no file leads to another.
+colour PNG need rasterio (the extra ``geo``), which reads them from memory, so that no file can refer to another.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _quiet = threading.Lock()
 def load_image(
     path: Path, size: int, image_format: ImageFormat | None = None, *, content: bytes | None = None
 ) -> NDArray[Any]:
-    """Decode an image as a model takes it, and resize it to a square with antialiased bilinear interpolation.
+    """Decode an image in the format of a model, and resize it to a square with antialiased bilinear interpolation.
 
     Args:
         path: Image file.
@@ -129,7 +129,7 @@ def image_extent(path: Path) -> tuple[int, int]:
 
 
 def choose_bands(values: NDArray[Any], bands: Sequence[int], *, path: Path | str) -> NDArray[Any]:
-    """Return the bands of these numbers, from 1; values that are no numbers are refused."""
+    """Return the bands of these numbers, from 1; NaN and infinite values are refused."""
     chosen = values if list(bands) == list(range(1, len(values) + 1)) else values[[band - 1 for band in bands]]
     if chosen.dtype.kind == "f":
         wrong = int(np.size(chosen) - np.isfinite(chosen).sum())
@@ -142,7 +142,7 @@ def choose_bands(values: NDArray[Any], bands: Sequence[int], *, path: Path | str
 
 
 def read_picture(path: Path, size: int, shown: Sequence[int] | None) -> NDArray[np.uint8]:
-    """Read an image to look at.
+    """Read an image for display.
 
     Args:
         path: Image file.
@@ -165,7 +165,7 @@ def read_picture(path: Path, size: int, shown: Sequence[int] | None) -> NDArray[
 
 
 def stretch(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Bring each band of a picture, (C, H, W), to 8 bits between two percentiles; NaN stays out of them."""
+    """Bring each band of a picture, (C, H, W), to 8 bits between two percentiles; NaN is ignored."""
     if not np.isfinite(values).any():
         return np.zeros(values.shape, dtype=np.uint8)
     low, high = np.nanpercentile(values.reshape(len(values), -1), STRETCH, axis=1).astype(np.float32)[:, :, None, None]
@@ -182,14 +182,14 @@ def find_format(
     *,
     progress: Progress | None = None,
 ) -> ImageFormat | None:
-    """Make the settings ``data.bands`` and ``data.range`` definite by the images they are for.
+    """Resolve the settings ``data.bands`` and ``data.range`` with the images they apply to.
 
     Args:
         bands: Bands to choose; empty for all.
-        value_range: Range of the values; empty for that of 8 bits. Percentiles are measured.
+        value_range: Range of the values; empty for that of 8 bits. Percentiles are measured on the images.
         tables: The domains.
         rows: Rows of each table to measure, e.g. those of its training part.
-        progress: Told of the images measured.
+        progress: Called with the number of images measured.
 
     Returns:
         The format; ``None`` for 8-bit RGB, if neither setting is given.
@@ -209,8 +209,8 @@ def find_format(
         raise ValueError(f"data.bands must be numbers in 1 .. {count}, the bands of '{first}'; got {max(numbers)}.")
     if not value_range and dtype != "uint8":
         raise ValueError(
-            f"data.range must be given for images of {dtype}, such as '{first}': the values that are the darkest and "
-            "the brightest, e.g. 0,10000, or percentiles of the training images, e.g. 1%,99%."
+            f"data.range must be given for images of {dtype}, such as '{first}': the lowest and the highest "
+            "value, e.g. 0,10000, or percentiles of the training images, e.g. 1%,99%."
         )
     known = tuple((0.0, 255.0) for _ in numbers)
     stated = ImageFormat(numbers, names, count, dtype, known)
@@ -234,8 +234,8 @@ def _measure(
             values = read_bands(path)
             _check_layout(values, stated, path)
             flat = choose_bands(values, stated.bands, path=path).reshape(len(stated.bands), -1)
-            places = np.linspace(0, flat.shape[1] - 1, min(flat.shape[1], _MEASURED_PIXELS)).astype(np.int64)
-            found.append(flat[:, places].astype(np.float32))
+            positions = np.linspace(0, flat.shape[1] - 1, min(flat.shape[1], _MEASURED_PIXELS)).astype(np.int64)
+            found.append(flat[:, positions].astype(np.float32))
             if progress:
                 progress(done, len(some), f"range of {table.domain}")
     low, high = np.percentile(np.concatenate(found, axis=1).astype(np.float64), percentiles, axis=1)
@@ -301,9 +301,9 @@ def _from_raster(path: Path, content: bytes) -> NDArray[Any]:
         ) from error
     driver = "PNG" if content.startswith(_PNG) else "GTiff"
     try:
-        with MemoryFile(content) as memory, _without_place(memory, driver) as dataset:
+        with MemoryFile(content) as memory, _opened_quietly(memory, driver) as dataset:
             if len(dataset.subdatasets) > 1:
-                raise ValueError(f"it has {len(dataset.subdatasets)} pages; give each a file of its own")
+                raise ValueError(f"it has {len(dataset.subdatasets)} pages; store each in a separate file")
             if len(set(dataset.dtypes)) > 1:
                 raise ValueError(f"its bands are of different types, {sorted(set(dataset.dtypes))}")
             if dataset.width * dataset.height > LARGEST_AREA:
@@ -314,11 +314,11 @@ def _from_raster(path: Path, content: bytes) -> NDArray[Any]:
     return values
 
 
-def _without_place(memory: Any, driver: str) -> Any:
-    """Open a raster that need not state where it is."""
+def _opened_quietly(memory: Any, driver: str) -> Any:
+    """Open a raster without a warning if it has no georeference."""
     from rasterio.errors import NotGeoreferencedWarning
 
-    # The filters of warnings belong to the process, and images are read in threads.
+    # Warning filters are global to the process, and images are read in threads.
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         return memory.open(driver=driver)

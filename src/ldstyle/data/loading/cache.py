@@ -3,12 +3,12 @@
 A cache folder holds, for each (domain, size),
 
 - ``<domain>-<size>px-<digest>/``: ``images.u8`` (``images.u16`` for deep images), ``masks.u8`` if there are masks, and
-  ``header.json``. The digest is of the bytes of the source files, so equal data share a cache wherever they lie, and of
-  bands and range unless the images are 8-bit RGB. The folder is written under another
-  name and renamed when complete; a partial one is never seen.
-- ``<domain>-<size>px-<place>.sources.json``: size, times and content hash of each source file at one place on disk.
-  While the times stand, opening costs one ``stat`` per file; a file whose times changed is hashed again, and a cache
-  is built anew only if its content changed.
+  ``header.json``. The digest is of the bytes of the source files, so equal data share a cache wherever they are stored,
+  and of bands and range unless the images are 8-bit RGB. The folder is written under another name and renamed when it
+  is complete.
+- ``<domain>-<size>px-<location>.sources.json``: size, times and content hash of each source file in one folder.
+  While the times are unchanged, opening costs one ``stat`` per file; a file whose times changed is hashed again, and a
+  cache is rebuilt only if its content changed.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def open_cache(
         table: The domain.
         size: Side S of the images in pixels.
         cache_dir: Folder of the caches; it is made if missing.
-        progress: Told of the work done.
-        verify: ``times`` trusts files whose size and times stand as recorded; ``content`` hashes all of them again,
+        progress: Called with the work done.
+        verify: ``times`` trusts files with the recorded size and times; ``content`` hashes all of them again,
             sources and cache alike.
         image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
@@ -96,7 +96,7 @@ def open_cache(
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise NotADirectoryError(f"`cache_dir` must be a folder; '{cache_dir}' is or lies below a file.") from None
+        raise NotADirectoryError(f"`cache_dir` must be a folder; '{cache_dir}' is a file, or inside a file.") from None
     with _sole_builder(cache_dir / f".{name}.lock", table, progress) as writable:
         record = cache_dir / f"{name}-{_place(table)}.sources.json"
         known = {} if verify == "content" else _read_record(record)
@@ -241,7 +241,7 @@ def _is_whole(folder: Path, verify: str) -> bool:
 
 
 def _damage(folder: Path, verify: str) -> str:
-    """Say what is wrong with a cache: its header, the length of its files, and their content if their times changed."""
+    """Return the defect of a cache, if any: of its header, file lengths, or content where times changed."""
     try:
         header = json.loads((folder / "header.json").read_text(encoding="utf-8"))
         files: dict[str, dict[str, Any]] = header["files"]
@@ -287,7 +287,7 @@ def _content(path: Path) -> str:
 
 
 def _read_record(path: Path) -> dict[str, tuple[Times, str]]:
-    """Return what is recorded of the sources by key; nothing if the record is missing or damaged."""
+    """Return the recorded sources by key; empty if the record is missing or damaged."""
     try:
         recorded = json.loads(path.read_text(encoding="utf-8"))
         return {key: (Times(*times), content) for key, (times, content) in recorded.items()}

@@ -60,7 +60,7 @@ class SourceFile:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The pixels of one row and the files they came from; ``problem`` says why there are none."""
+    """The pixels of one row and the files they came from; ``problem`` is the reason if there are none."""
 
     sources: tuple[SourceFile, ...]
     image: NDArray[Any] | None
@@ -105,7 +105,7 @@ def hash_sources(
     progress: Progress | None = None,
     what: str = "check",
 ) -> list[SourceFile]:
-    """Return the sources with their content hashes; files whose times stand as ``known`` are not read."""
+    """Return the sources with their content hashes; files with the times in ``known`` are not read."""
     hashed = list(sources)
     unread = []
     for i, source in enumerate(sources):

@@ -1,14 +1,14 @@
 """Image files to squares of 8-bit RGB, and mask files to squares of bits.
 
 BMP, GIF, JPEG, PNG, TIFF and WebP are read, whatever the file is called; every other format is refused, so that no
-file starts a program. What is done with the images that are not plain 8-bit RGB:
+file starts a program. Images other than plain 8-bit RGB:
 
 =====================  ================================================================================
 grey, 1-bit            the one channel becomes all three
 palette                the palette's colours
 RGBA, grey + alpha     alpha is dropped, colours stay as stored
 CMYK, YCbCr, HSV       converted by Pillow, without a colour profile
-more than 8 bits       refused unless bands or a range are stated, see :mod:`ldstyle.data.loading.bands`
+more than 8 bits       refused unless bands or a range are given, see :mod:`ldstyle.data.loading.bands`
 several frames         refused (animations, multi-page TIFF), except MPO, the two-picture JPEG of cameras and
                        drones, of which the first picture is taken
 EXIF orientation       applied, to images and masks: a mask is laid over its image as viewers show both
@@ -34,7 +34,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ldstyle.data.domains.scene_table import IMAGE_FORMATS
 
-# What Pillow's plugins raise on damaged files, beyond OSError; SyntaxError stands for a broken PNG chunk.
+# What Pillow's plugins raise on damaged files, beyond OSError; SyntaxError means a broken PNG chunk.
 _DAMAGE = (
     OSError,
     ValueError,
@@ -60,10 +60,10 @@ _ORIENTATION = 274
 """Number of the EXIF tag."""
 
 _EIGHT_BITS = (
-    "Images must have 8 bits per channel unless their range of values is stated: set --data.range LOW,HIGH, or "
+    "Images must have 8 bits per channel unless their range of values is given: set --data.range LOW,HIGH, or "
     "percentiles such as 1%,99%, to train on them (--range LOW HIGH in `ldstyle data` and `ldstyle map`)"
 )
-_MANY_BANDS = "state the bands of other images by --data.bands, and their range by --data.range unless it is 8 bits"
+_MANY_BANDS = "for other images set --data.bands, and --data.range unless they have 8 bits"
 
 
 def decode(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np.uint8]:
@@ -130,7 +130,7 @@ def image_size(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def opened(path: Path, content: bytes | None, *, deep: bool = False) -> Iterator[Image.Image]:
-    """Open and load an image, the way up that its EXIF orientation says.
+    """Open and load an image, turned by its EXIF orientation.
 
     Args:
         path: Image file.
@@ -140,7 +140,7 @@ def opened(path: Path, content: bytes | None, *, deep: bool = False) -> Iterator
     with _identified(path, read_file(path) if content is None else content) as image:
         frames = getattr(image, "n_frames", 1)
         if frames > 1 and image.format != "MPO":
-            raise ValueError(f"it has {frames} frames; give each a file of its own")
+            raise ValueError(f"it has {frames} frames; store each in a separate file")
         if not deep:
             _require_eight_bits(image)
         image.load()
@@ -168,7 +168,7 @@ def _identified(path: Path, content: bytes) -> Iterator[Image.Image]:
 def read_file(path: Path) -> bytes:
     """Read a regular file whole."""
     if path.exists() and not path.is_file():
-        # A pipe would be waited on for ever.
+        # Reading from a pipe could block forever.
         raise ValueError(f"'{path}' cannot be used: it is not a regular file.")
     return path.read_bytes()
 

@@ -1,6 +1,6 @@
 """Bands, depth and value range of images that are not plain 8-bit RGB.
 
-Settings state them in two lists of text and numbers, ``data.bands`` and ``data.range``; images and the splits of a run
+Settings give them as two lists of text and numbers, ``data.bands`` and ``data.range``; images and the splits of a run
 make an :class:`ImageFormat` of them, which is stored with the model.
 """
 
@@ -103,7 +103,7 @@ def parse_bands(bands: Bands) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return numbers and names of the bands that a setting chooses.
 
     Raises:
-        ValueError: An entry is neither a number from 1 nor ``NAME=NUMBER``, or a name stands twice.
+        ValueError: An entry is neither a number from 1 nor ``NAME=NUMBER``, or a name occurs twice.
     """
     found = [_NAMED.fullmatch(str(entry)) for entry in bands]
     numbers = tuple(int(match["number"]) if match else 0 for match in found)
@@ -115,7 +115,7 @@ def parse_bands(bands: Bands) -> tuple[tuple[int, ...], tuple[str, ...]]:
     )
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"data.bands must name each band once; {twice!r} stands twice. Name them by NAME=NUMBER.")
+        raise ValueError(f"data.bands must name each band once; {twice!r} occurs twice. Name bands by NAME=NUMBER.")
     return numbers, names
 
 
@@ -168,7 +168,7 @@ def shown_bands(bands: Sequence[int], names: Sequence[str]) -> tuple[int, int, i
 def settings_shown(bands: Bands, value_range: Range) -> tuple[int, ...] | None:
     """Return the bands that pictures show by the settings ``data.bands`` and ``data.range``; empty are the first three.
 
-    ``None`` stands for 8-bit RGB.
+    ``None`` is 8-bit RGB.
     """
     if not bands and not value_range:
         return None

@@ -51,28 +51,28 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class _Domain:
-    """The rows of one domain that are in the pool, the pixels they come from, and what is done to these."""
+    """The rows of one domain that are in the pool, their pixels, and the change applied to these."""
 
     table: SceneTable
     cache: ImageCache
     rows: NDArray[np.int64]
     factors: Tensor | None = None
 
-    def copy_images(self, places: NDArray[np.int64], out: NDArray[Any], to: NDArray[np.int64]) -> None:
-        """Copy the images of some places to positions of ``out``; one by one, so that each byte moves once."""
+    def copy_images(self, positions: NDArray[np.int64], out: NDArray[Any], to: NDArray[np.int64]) -> None:
+        """Copy the images at ``positions`` to positions ``to`` of ``out``; one by one, so that each byte moves once."""
         pixels = np.asarray(self.cache.images)
-        for position, row in zip(to.tolist(), self.rows[places].tolist(), strict=True):
+        for position, row in zip(to.tolist(), self.rows[positions].tolist(), strict=True):
             out[position] = pixels[row]
         if self.factors is not None and len(to):
-            out[to] = photometric(torch.from_numpy(out[to]), self.factors[:, places]).numpy()
+            out[to] = photometric(torch.from_numpy(out[to]), self.factors[:, positions]).numpy()
 
-    def masks(self, places: NDArray[np.int64]) -> NDArray[np.bool_] | bool:
+    def masks(self, positions: NDArray[np.int64]) -> NDArray[np.bool_] | bool:
         """Return the regions of the labels, (n, L, S, S); a label whose bit an 8-bit mask cannot have has none."""
         if self.cache.masks is None:
             return False
         bits = self.table.mask_bits or tuple((label,) for label in range(len(self.table.vocabulary)))
         wanted = np.array([sum(1 << bit for bit in of_label) & 255 for of_label in bits], dtype=np.uint8)
-        regions: NDArray[np.bool_] = (self.cache.masks[self.rows[places]][:, None] & wanted[:, None, None]) != 0
+        regions: NDArray[np.bool_] = (self.cache.masks[self.rows[positions]][:, None] & wanted[:, None, None]) != 0
         return regions
 
 
@@ -89,7 +89,7 @@ class Pool:
         cache_dir: Folder of the caches.
         pseudo_seed: Seed of a photometric copy of the one domain given, which joins as a second domain; ``None`` for
             no copy. The copy's colours are fixed by the seed and the samples' numbers.
-        progress: Told of the work of building caches.
+        progress: Called with the progress of building caches.
         image_format: Bands and range of the images; ``None`` for 8-bit RGB.
 
     Attributes:
@@ -168,10 +168,10 @@ class Pool:
         regions = np.empty((len(numbers), len(self.vocabulary), *square), dtype=np.bool_) if masks else None
         for d, member in enumerate(self._members):
             of_domain = np.flatnonzero(domain == d)
-            places = numbers[of_domain] - self._starts[d]
-            member.copy_images(places, images, of_domain)
+            positions = numbers[of_domain] - self._starts[d]
+            member.copy_images(positions, images, of_domain)
             if regions is not None:
-                regions[of_domain] = member.masks(places)
+                regions[of_domain] = member.masks(positions)
         return Batch(
             images=torch.from_numpy(images),
             labels=torch.from_numpy(self.labels[numbers]),
@@ -209,7 +209,7 @@ def _check_tables(
                 f"{table.domain!r} has {table.vocabulary}. Use a label map."
             )
     if pseudo_seed is not None and len(tables) != 1:
-        raise ValueError(f"A photometric copy stands in for a missing second domain; got the domains {names}.")
+        raise ValueError(f"A photometric copy replaces a missing second domain; got the domains {names}.")
     if rows is None:
         return [np.arange(len(table)) for table in tables]
     if len(rows) != len(tables):

@@ -14,7 +14,7 @@ LOOK_AHEAD = 64
 
 
 class BatchSampler:
-    """Draws batches with B/S samples per domain, each anchor beside samples of the other domains that share a label.
+    """Draws batches with B/S samples per domain, each anchor with samples of the other domains that share a label.
 
     Each domain has a shuffled queue, refilled when it is empty. Anchors are the head of one domain's queue, another
     domain's with each batch. Beside each anchor goes, from every other queue, the first of its next ``look_ahead``
@@ -79,12 +79,12 @@ class BatchSampler:
         self._step = 0
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the queues and the place in the epoch, so that a copy goes on with the very next batch."""
+        """Return the queues and the position in the epoch, so that a copy resumes with the next batch."""
         state = {f"queue{d}": torch.from_numpy(queue.copy()) for d, queue in enumerate(self._queues)}
         return {"place": torch.tensor([self._step, self._batches]), **state}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where ``state`` was taken. The generator must be restored beside it."""
+        """Resume where ``state`` was taken. The generator must be restored as well."""
         if set(state) != set(self.state_dict()):
             raise ValueError(
                 f"The sampler's state must be of {len(self._members)} domains; got the entries {sorted(state)}."
@@ -116,7 +116,7 @@ class BatchSampler:
         return groups + [[self._take(d, 0)] for d in range(count) for _ in range(wanted[d])]
 
     def _find(self, d: int, anchor: int) -> int:
-        """Return the place in queue ``d`` of the first match, 0 if there is none within reach."""
+        """Return the position in queue ``d`` of the first match, 0 if there is none within reach."""
         window = self._queue(d)[: self._look_ahead]
         fits = (self._words[window] & self._words[anchor]).any(axis=1)
         fits &= self._original[window] != self._original[anchor]
@@ -136,7 +136,7 @@ class BatchSampler:
         return self._queues[d]
 
     def _shard(self, groups: list[list[int]]) -> NDArray[np.int64]:
-        """Return this rank's part: its whole groups, then its share of what no whole group could fill."""
+        """Return this rank's part: its whole groups, then its part of the remaining samples."""
         part = self.batch_size // self.world_size
         whole = part // len(self._members)
         mine = groups[self.rank * whole : (self.rank + 1) * whole]

@@ -167,7 +167,7 @@ class Cutter:
         if np.issubdtype(pixels.dtype, np.floating):
             valid &= ~np.isnan(pixels).any(axis=0)
         elif scene.nodata is None and not valid.all():
-            # A tile has no mask of its own: readers of images take it for a second page.
+            # A tile has no internal mask: image readers treat it as a second page.
             pixels[:, ~valid] = 0
         return pixels, valid
 

@@ -1,4 +1,4 @@
-"""Where the tiles of a scene are, and which spatial block each belongs to; nothing here knows rasters."""
+"""Positions of the tiles of a scene, and the spatial block of each; independent of rasters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Position:
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """Square tiles in square blocks, with ground between the blocks that no tile shows.
+    """Square tiles in square blocks, with a gap between the blocks.
 
-    Tiles lie a stride apart and wholly inside the scene. Those that would come nearer than the gap to the block before
-    are left out, so no pixel, and with a gap of a tile no pair of neighbours, is in two blocks.
+    Tiles are a stride apart and entirely inside the scene. Tiles closer to the previous block than the gap are omitted,
+    so no pixel, and with a gap of a tile no pair of neighbours, is in two blocks.
 
     Attributes:
         size: Side of a tile in pixels.
@@ -52,10 +52,10 @@ class BlockGrid:
 
     def along(self, length: int) -> list[Position]:
         """Return the tiles along an axis of this many pixels."""
-        places = (divmod(number, self.pitch) for number in range((length - self.size) // self.stride + 1))
+        numbered = (divmod(number, self.pitch) for number in range((length - self.size) // self.stride + 1))
         return [
             Position((block * self.pitch + inside) * self.stride, block)
-            for block, inside in places
+            for block, inside in numbered
             if inside < self.block
         ]
 

@@ -1,4 +1,4 @@
-"""What is on the ground of a scene: polygons or a raster of classes, as regions of labels on the scene's pixels."""
+"""Labels of a scene from polygons or a raster of classes, as regions on the scene's pixels."""
 
 from __future__ import annotations
 

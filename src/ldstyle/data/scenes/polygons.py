@@ -159,7 +159,7 @@ class Extent:
 
 
 def require_overlap(source: LabelSource, scenes: Sequence[Extent]) -> None:
-    """Raise if the polygons lie on none of the scenes, as they do where a reference system is wrong."""
+    """Raise if all polygons are outside the scenes, which happens if a reference system is wrong."""
     info = layer_info(source)
     crs = _reference_system(info["crs"] or source.crs, source.paths[0])
     if not info["features"]:
@@ -169,7 +169,7 @@ def require_overlap(source: LabelSource, scenes: Sequence[Extent]) -> None:
     if boxes and all(x1 < left or right < x0 or y1 < bottom or top < y0 for x0, y0, x1, y1 in boxes):
         x0, y0, x1, y1 = boxes[0]
         raise ValueError(
-            f"The polygons of '{source.paths[0]}' lie on none of the scenes: they reach from ({left:.6g}, "
+            f"The polygons of '{source.paths[0]}' are outside all scenes: they extend from ({left:.6g}, "
             f"{bottom:.6g}) to ({right:.6g}, {top:.6g}) in {crs}, '{scenes[0].name}' from ({x0:.6g}, {y0:.6g}) to "
             f"({x1:.6g}, {y1:.6g}). One of the reference systems is wrong, or the files do not belong together."
         )
@@ -228,7 +228,7 @@ def _reference_system(stated: str | None, path: Path) -> Any:
 
 
 def _require_known_format(path: Path) -> None:
-    """Refuse what is neither GeoJSON nor GeoPackage by its content: other formats may lead to other files."""
+    """Refuse content other than GeoJSON and GeoPackage: other formats may refer to other files."""
     if not path.is_file():
         raise FileNotFoundError(f"The labels '{path}' are not a file.")
     with path.open("rb") as file:

@@ -22,13 +22,13 @@ DRIVERS = {
     b"\0\0\0\x0cjP": "JP2OpenJPEG",
     b"\xffO\xffQ": "JP2OpenJPEG",
 }
-"""First bytes of the formats that are read, and the driver of GDAL for each; all others may lead to other files."""
+"""First bytes of the formats that are read, and the driver of GDAL for each; all others may refer to other files."""
 
 _SIDE_FILES = (".ovr", ".msk")
 
 
 def rasterio() -> Any:
-    """Import rasterio, or say how to get it."""
+    """Import rasterio, or raise an error with the way to install it."""
     try:
         for part in ("features", "io", "shutil", "vrt", "warp", "windows"):
             import_module(f"rasterio.{part}")
@@ -87,7 +87,7 @@ def _remote_settings(scene: Path | str) -> dict[str, Any]:
 
 
 def _drivers(scene: Path | str) -> list[str]:
-    """Choose the driver by the first bytes, and refuse a raster that leads, itself or by a side file, to others."""
+    """Choose the driver by the first bytes, and refuse a raster that refers, itself or by a side file, to others."""
     if is_address(scene):
         return sorted(set(DRIVERS.values()))
     path = Path(scene)

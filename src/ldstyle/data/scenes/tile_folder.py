@@ -1,4 +1,4 @@
-"""The folder that tiles are written to: whose it is, what is finished in it, and its table of labels."""
+"""The folder of the tiles: its manifest, its finished tasks, and its table of labels."""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ _SMALLEST_OVERLAP = 0.01
 
 @dataclass(frozen=True)
 class TileSet:
-    """What was written.
+    """Result of tiling.
 
     Attributes:
         table: The table of labels.
         tiles: Number of tiles.
         counts: For each label the tiles in which it is present, absent and unknown.
-        resumed: Tiles that were there from an interrupted run.
-        notes: What to know about the tiles, in words.
+        resumed: Tiles of an interrupted run that were kept.
+        notes: Notes about the tiles, in sentences.
     """
 
     table: Path
@@ -78,7 +78,7 @@ def tile_scenes(
         domains: Domain of all scenes, or of each; by default the name of the folder.
         workers: Processes that cut.
         allow_virtual: Open scenes of any format that GDAL reads; see :func:`~ldstyle.data.scenes.raster.open_raster`.
-        progress: Told of the rows of tiles done so far.
+        progress: Called with the rows of tiles done so far.
 
     Raises:
         FileExistsError: The folder holds something else.
@@ -118,7 +118,7 @@ def tile_scenes(
 
 
 def _finish(folder: TileFolder, job: CutJob, resumed: int, notes: Sequence[str]) -> TileSet:
-    """Write the table of all tiles and count what is in it."""
+    """Write the table of all tiles and count their labels."""
     counts = np.zeros((len(job.vocabulary), 3), dtype=np.int64)
     blocks: dict[str, set[str]] = {}
     tiles = 0
@@ -145,14 +145,14 @@ def _finish(folder: TileFolder, job: CutJob, resumed: int, notes: Sequence[str])
 
 
 def _plan(job: CutJob, grid: BlockGrid) -> tuple[list[Run], list[str]]:
-    """Return the runs of tiles of all scenes, and what to know about the scenes."""
+    """Return the runs of tiles of all scenes, and notes about the scenes."""
     runs: list[Run] = []
     extents: list[Extent] = []
     for number, path in enumerate(job.scenes):
         with open_raster(path, allow_virtual=job.allow_virtual) as scene:
             _require_tiles(scene, grid)
             with open_labels(job.labels, number, scene, job.vocabulary):
-                pass  # what is wrong with the labels of a scene is said before anything is written
+                pass  # errors in the labels of any scene are raised before anything is written
             per_column = grid.size * (scene.count * np.dtype(scene.dtypes[0]).itemsize + len(job.vocabulary) + 2)
             rows, columns = grid.along(scene.height), grid.along(scene.width)
             extents.append(Extent(scene.name, scene.crs, tuple(scene.bounds)))
@@ -263,7 +263,7 @@ def _begin(job: CutJob) -> None:
         parent.join()
         os._exit(1)
 
-    # A worker whose parent was killed would wait for work for ever.
+    # A worker whose parent was killed would wait for work forever.
     threading.Thread(target=watch, daemon=True).start()
 
 

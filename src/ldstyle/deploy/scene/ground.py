@@ -1,4 +1,4 @@
-"""Whether a scene shows things at the size, and in the range of values, that the model was trained on."""
+"""Comparison of a scene with the training images: ground sampling distance and range of values."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def metres_per_pixel(x_scale: float, y_scale: float, *, degrees: bool, unit: flo
 
 
 def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Sequence[float] = ()) -> list[str]:
-    """Say whether tiles show as much ground as the training images.
+    """Return sentences on whether tiles show as much ground as the training images.
 
     Args:
         model: The model.
@@ -130,7 +130,7 @@ def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Seq
     factor = scale.shortest / side if larger else side / scale.longest
     return [
         f"warning: {here}, the training images {trained}: objects look {factor:.1f} times "
-        f"{'larger' if larger else 'smaller'} than the model knows them. {way_out}, or do not "
+        f"{'larger' if larger else 'smaller'} than in the training images. {way_out}, or do not "
         "trust the map."
     ]
 

@@ -45,15 +45,15 @@ class MapOptions:
     Attributes:
         tile: Side of a tile in pixels of the scene; ``None`` takes the size of the model's images.
         match_gsd: Choose the tile that shows as much ground as the training images.
-        overlap: Tiles along the side of a tile: 1 is no overlap, 2 shares half with the next, 4 three quarters.
+        overlap: Tiles along the side of a tile: 1 is no overlap, 2 overlaps the next by half, 4 by three quarters.
         bands: Bands that the model takes, red, green and blue for a model of three; by default the first ones.
         limits: Values that become black and white; needed unless the scene is of 8 bits.
-        min_valid: A tile is predicted if at least this share of it has data.
+        min_valid: A tile is predicted if at least this fraction of it has data.
         batch_size: Tiles at once.
         trained_gsd: Metres per pixel of the training images at the model's size, for all or one per source.
         allow_virtual: Open rasters of any format, also virtual ones, which read the files and addresses they name.
         allow_remote: Open scenes by addresses, such as ``https://...`` or ``/vsis3/...``.
-        preview: Write a page to look at, too.
+        preview: Write an interactive HTML page, too.
     """
 
     tile: int | None = None
@@ -75,16 +75,16 @@ class MapOptions:
 
 @dataclass(frozen=True)
 class SceneMap:
-    """What was written.
+    """Result of mapping.
 
     Attributes:
         raster: Probabilities, a band per label.
         footprints: Regions above threshold, GeoJSON.
-        others: Further files by what they are: the regions as GeoPackage, a style for QGIS, a STAC item, the preview.
+        others: Further files by kind: the regions as GeoPackage, a style for QGIS, a STAC item, the preview.
         regions: Their number.
-        resumed: Rows of tiles that were there from an interrupted run.
+        resumed: Rows of tiles of an interrupted run that were kept.
         dropped: Rows of that run that were damaged and computed again.
-        sentences: What to know about the map, in words.
+        sentences: Notes about the map.
     """
 
     raster: Path
@@ -115,7 +115,7 @@ def map_scene(
         path: A GeoTIFF, PNG, JPEG or JPEG 2000 file, or, if that is allowed, an address that GDAL understands.
         out: GeoTIFF to write; the other files have the same name with other suffixes, see :func:`outputs_of`.
         options: How to map.
-        progress: Told of each row of tiles.
+        progress: Called after each row of tiles.
 
     Raises:
         ValueError: The scene or an option cannot be used, or another process is writing to ``out``.
@@ -148,7 +148,7 @@ def map_scene(
 
 
 def outputs_of(out: Path, *, preview: bool = False) -> dict[str, Path]:
-    """Return where the files next to a map are written, by what they are."""
+    """Return the paths of the files next to a map, by kind."""
     suffixes = {"footprints": ".geojson", "geopackage": ".gpkg", "style": ".qml", "stac": ".stac.json"}
     return {
         name: out.with_suffix(suffix)
@@ -220,14 +220,14 @@ def _predict_rows(
 ) -> None:
     """Predict the rows of tiles that are missing, reading ahead while the network computes."""
     rows, columns = grid.tiles
-    places = ((row, column) for row in range(len(store), rows) for column in range(columns))
+    positions = ((row, column) for row in range(len(store), rows) for column in range(columns))
 
-    def read(place: tuple[int, int]) -> NDArray[Any] | None:
-        pixels, valid = scene.read(grid, *place, classifier.size)
+    def read(position: tuple[int, int]) -> NDArray[Any] | None:
+        pixels, valid = scene.read(grid, *position, classifier.size)
         return pixels if valid >= options.min_valid else None
 
     # One thread: an open raster may not be read by two.
-    tiles = read_ahead(read, places, workers=1, ahead=2 * options.batch_size)
+    tiles = read_ahead(read, positions, workers=1, ahead=2 * options.batch_size)
     for row in range(len(store), rows):
         values = np.full(store.shape, np.nan, dtype=np.float32)
         batch: list[tuple[int, NDArray[Any]]] = []

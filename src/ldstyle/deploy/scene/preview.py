@@ -32,7 +32,7 @@ _OPACITY = 70
 
 @dataclass(frozen=True)
 class MapText:
-    """What the page says about a map.
+    """Text of the page.
 
     Attributes:
         title: Its heading.
@@ -55,7 +55,7 @@ def write_preview(out: Path, raster: Path, scene: Scene, grid: TileGrid, text: M
         raster: Map of probabilities.
         scene: The scene.
         grid: Cells of the map.
-        text: What to say about it.
+        text: Text of the page.
     """
     jinja2 = import_module("jinja2")
     cells = _read_cells(raster)

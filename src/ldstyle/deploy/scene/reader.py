@@ -32,7 +32,7 @@ class Scene:
         dataset: The open raster.
         bands: Numbers of the bands that the model takes, from 1; red, green and blue for a model of three.
         limits: Values that become 0 and 255; ``None`` for 8-bit rasters, whose values stay.
-        fill: What stands where the scene has no data, (bands,), of the type of the images.
+        fill: Values for pixels without data, (bands,), of the type of the images.
         image_format: Bands and range of images that are not 8-bit RGB; ``limits`` are then not used.
     """
 
@@ -58,9 +58,9 @@ class Scene:
         return metres_per_pixel(x, y, degrees=crs.is_geographic, unit=unit, latitude=latitude)
 
     def read(self, grid: TileGrid, row: int, column: int, size: int) -> tuple[NDArray[Any], float]:
-        """Read a tile, resized to (bands, size, size), and the share of it that has data.
+        """Read a tile, resized to (bands, size, size), and the fraction of it that has data.
 
-        What is outside the scene mirrors what is inside.
+        Pixels outside the scene mirror those inside.
         """
         windows, enums = import_module("rasterio.windows"), import_module("rasterio.enums")
         top, left = grid.start(row, column)
@@ -101,7 +101,7 @@ class Scene:
         return scale_values(values, self.image_format)
 
     def sample(self) -> NDArray[Any]:
-        """Return values of the model's bands at places all over the scene, where it has data, (bands, N)."""
+        """Return values of the model's bands at pixels all over the scene that have data, (bands, N)."""
         found = []
         for top in _starts(self.dataset.height):
             for left in _starts(self.dataset.width):
@@ -149,7 +149,8 @@ def open_scene(
         allow_virtual: Open any format that GDAL reads. A virtual raster (VRT, WMS) reads every file and address that it
             names.
         allow_remote: Open addresses.
-        image_format: Bands and range of the model's images; ``None`` for 8-bit RGB. ``bands`` and ``limits`` go before.
+        image_format: Bands and range of the model's images; ``None`` for 8-bit RGB. ``bands`` and ``limits`` take
+            precedence.
     """
     with open_raster(path, allow_virtual=allow_virtual, allow_remote=allow_remote) as dataset:
         if image_format is None:
@@ -175,7 +176,7 @@ def _scene_format(
     if limits is None and not trained.takes(kind):
         raise ValueError(
             f"'{dataset.name}' has values of type {kind}, the training images had {trained.dtype}. Set --range LOW "
-            "HIGH, the values that are the darkest and the brightest."
+            "HIGH, the lowest and the highest value."
         )
     chosen = _bands(dataset, bands or trained.bands, len(trained.bands))
     pairs = trained.limits if limits is None else (_limits(dataset, limits) or limits,) * len(chosen)
@@ -204,8 +205,8 @@ def _limits(dataset: Any, limits: tuple[float, float] | None) -> tuple[float, fl
     kind = dataset.dtypes[0]
     if limits is None and kind != "uint8":
         raise ValueError(
-            f"'{dataset.name}' has values of type {kind}; the model knows 8 bits. Set --range LOW HIGH, the values "
-            "that are black and white."
+            f"'{dataset.name}' has values of type {kind}; the model expects 8 bits. Set --range LOW HIGH, the "
+            "values that become 0 and 255."
         )
     if limits is not None and not limits[0] < limits[1]:
         raise ValueError(f"--range must be two rising numbers; got {limits[0]:g} {limits[1]:g}.")

@@ -1,10 +1,10 @@
-"""A map as a STAC item, with the model that made it described by the machine-learning-model extension (MLM)."""
+"""A map as a STAC item, with a description of its model by the machine-learning-model extension (MLM)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ldstyle.data.scenes.raster import rasterio
+from ldstyle.deploy.scene.colours import colour_of
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import LoadedModel
 
@@ -35,16 +36,16 @@ def write_stac_item(
     Args:
         out: JSON file to write.
         raster: Map of probabilities.
-        files: Files next to it that become assets, by their role.
+        files: Files next to it that become assets, by role.
         model: The model.
         gsd: Metres per pixel of the scene, if known.
         scene: Name of the scene.
     """
     library = rasterio()
     with library.open(raster) as dataset:
-        place = _place(library, dataset)
+        footprint = _footprint(library, dataset)
         projection = {
-            "proj:code": None if dataset.crs is None else dataset.crs.to_string(),
+            **_system(dataset.crs),
             "proj:shape": [dataset.height, dataset.width],
             "proj:transform": list(dataset.transform[:6]),
         }
@@ -55,10 +56,10 @@ def write_stac_item(
         "stac_version": "1.1.0",
         "stac_extensions": [MLM, PROJECTION],
         "id": raster.stem,
-        **place,
+        **footprint,
         "properties": {
             "title": f"Labels of {scene}",
-            # The time of the map where the scene does not state when it was taken; an item must have one.
+            # An item must have a time: that of the map if the scene has no acquisition time.
             "datetime": taken or now,
             "created": now,
             **({} if gsd is None else {"gsd": gsd}),
@@ -66,35 +67,51 @@ def write_stac_item(
             **describe_model(model),
         },
         "links": [],
-        "assets": {role: _asset(role, path) for role, path in {"probabilities": raster, **files}.items()}
-        | {"model": _model_asset(model)},
+        "assets": {
+            "probabilities": {
+                **_asset("probabilities", raster),
+                "bands": [{"name": name, "data_type": "float32"} for name in model.vocabulary],
+            },
+            **{role: _asset(role, path) for role, path in files.items()},
+            "model": _model_asset(model),
+        },
     }
     replace_text(out, json.dumps(item, indent=1, ensure_ascii=False) + "\n")
 
 
 def describe_model(model: LoadedModel) -> dict[str, Any]:
-    """Return a model's properties in the words of the MLM extension."""
-    channels = len(model.preprocessing.mean)
+    """Return a model's properties in the words of the MLM extension.
+
+    Scaling is stated for the values of image files: the range of a band, and mean and standard deviation in [0, 1],
+    become one mean and one standard deviation.
+    """
+    bands = () if model.image_format is None else model.image_format.names
+    limits = (
+        ((0.0, 255.0),) * len(model.preprocessing.mean) if model.image_format is None else model.image_format.limits
+    )
     scaling = [
-        {"type": "z-score", "mean": mean, "stddev": std}
-        for mean, std in zip(model.preprocessing.mean, model.preprocessing.std, strict=True)
+        {"type": "z-score", "mean": low + mean * (high - low), "stddev": std * (high - low)}
+        for (low, high), mean, std in zip(limits, model.preprocessing.mean, model.preprocessing.std, strict=True)
     ]
     return {
-        "mlm:name": model.info["name"],
+        # A model of named bands needs the field `bands` of STAC itself.
+        **({"bands": [{"name": name} for name in bands]} if bands else {}),
+        "mlm:name": _model_name(str(model.info["name"])),
         "mlm:architecture": model.info["backbone"]["name"],
         "mlm:tasks": ["scene-classification"],
-        "mlm:framework": "pytorch",
+        "mlm:framework": "PyTorch",
         "mlm:framework_version": torch.__version__,
         "mlm:total_parameters": sum(parameter.numel() for parameter in model.backbone.parameters()),
         "mlm:input": [
             {
                 "name": "image",
-                "bands": [] if model.image_format is None else list(model.image_format.names),
+                "bands": list(bands),
                 "input": {
-                    "shape": [-1, channels, model.size, model.size],
+                    "shape": [-1, len(scaling), model.size, model.size],
                     "dim_order": ["batch", "bands", "height", "width"],
                     "data_type": "float32",
                 },
+                "description": f"Values outside {_ranges(limits)} are clipped before scaling.",
                 "value_scaling": scaling,
                 "resize_type": "interpolation-linear",
             }
@@ -111,8 +128,10 @@ def describe_model(model: LoadedModel) -> dict[str, Any]:
                 "classification:classes": [
                     {
                         "value": number,
-                        "name": name,
-                        "description": f"Probability of at least {threshold:.4g} is present.",
+                        "name": re.sub(r"[^0-9A-Za-z_-]+", "-", name).strip("-") or f"label-{number}",
+                        "title": name,
+                        "description": f"{name}: present where its probability is at least {threshold:.4g}.",
+                        "color_hint": colour_of(number).removeprefix("#").upper(),
                     }
                     for number, (name, threshold) in enumerate(
                         zip(model.vocabulary, model.thresholds.tolist(), strict=True)
@@ -121,6 +140,27 @@ def describe_model(model: LoadedModel) -> dict[str, Any]:
             }
         ],
     }
+
+
+def _model_name(name: str) -> str:
+    """Return a model's name in the letters that the MLM extension allows: ``erm++`` is ``erm-plus-plus``."""
+    spelled = re.sub(r"[^a-zA-Z0-9_.-]+", "-", name.replace("++", "-plus-plus")).strip("-_.")
+    return spelled if re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_.-]+[a-zA-Z0-9]", spelled) else f"ldstyle-{spelled or 'model'}"
+
+
+def _ranges(limits: Sequence[tuple[float, float]]) -> str:
+    """Return the ranges of the bands, once if they are all the same."""
+    return ", ".join(f"{low:g} to {high:g}" for low, high in dict.fromkeys(limits))
+
+
+def _system(crs: Any) -> dict[str, Any]:
+    """Return a reference system by its code, or in full if it has none."""
+    if crs is None:
+        return {"proj:code": None}
+    named = crs.to_authority()
+    return (
+        {"proj:code": ":".join(named)} if named else {"proj:code": None, "proj:wkt2": crs.to_wkt(version="WKT2_2019")}
+    )
 
 
 def _asset(role: str, path: Path) -> dict[str, Any]:
@@ -138,7 +178,7 @@ def _model_asset(model: LoadedModel) -> dict[str, Any]:
     }
 
 
-def _place(library: Any, dataset: Any) -> dict[str, Any]:
+def _footprint(library: Any, dataset: Any) -> dict[str, Any]:
     """Return footprint and extent in longitude and latitude; both are missing without a reference system."""
     if dataset.crs is None:
         return {"geometry": None}

@@ -24,7 +24,7 @@ class TileStore:
 
     Args:
         path: File of the values; a description is written next to it.
-        rows: Rows of tiles; what is stored beyond them is dropped.
+        rows: Rows of tiles; rows stored beyond them are dropped.
         columns: Tiles per row.
         labels: Values per tile.
         identity: Everything the values depend on; rows of another identity are dropped.

@@ -1,4 +1,4 @@
-"""The grid of overlapping tiles over a scene, and the blend of their values; nothing here knows rasters or networks."""
+"""The grid of overlapping tiles over a scene, and the blend of their values; independent of rasters and networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class TileGrid:
-    """Square tiles over a scene, a stride apart; the scene is cut into cells of one stride, the places of the map.
+    """Square tiles over a scene, a stride apart; the scene is cut into cells of one stride, the locations of the map.
 
     Tile (r, c) starts at pixel (r · stride, c · stride) and covers ``overlap`` × ``overlap`` cells. The last tiles may
     reach past the scene by less than a stride, or by more if the scene is smaller than a tile.
@@ -20,7 +20,7 @@ class TileGrid:
         height: Height of the scene in pixels.
         width: Width of the scene in pixels.
         tile: Side of a tile in pixels.
-        overlap: Cells along the side of a tile, a divisor of ``tile``: 1 is no overlap, 2 shares half with the next.
+        overlap: Cells along the side of a tile, a divisor of ``tile``: 1 is no overlap, 2 overlaps the next by half.
     """
 
     height: int
@@ -54,7 +54,7 @@ class TileGrid:
 
 
 def cell_weights(overlap: int) -> NDArray[np.float64]:
-    """Return the weight of a tile in each of its cells, (K, K): a pyramid, since a tile knows its middle best."""
+    """Return the weight of a tile in each of its cells, (K, K): a pyramid, highest at the centre of the tile."""
     ramp = np.minimum(np.arange(overlap) + 0.5, overlap - np.arange(overlap) - 0.5)
     return np.outer(ramp, ramp)
 

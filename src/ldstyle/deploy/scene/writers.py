@@ -23,7 +23,7 @@ _BLOCK = 128  # small, since a map has few cells and overviews begin where a blo
 
 @dataclass(frozen=True)
 class Georeference:
-    """Where a map lies.
+    """Georeference of a map.
 
     Attributes:
         crs: Reference system, or ``None``.
@@ -57,7 +57,7 @@ def write_geotiff(
         rows: Rows of cells from the top, each (L, columns) float32, NaN without data.
         shape: Rows and columns.
         vocabulary: Names of the bands.
-        place: Where it lies.
+        place: Its georeference.
         tags: Metadata.
     """
     library = rasterio()
