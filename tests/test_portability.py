@@ -63,12 +63,12 @@ def test_every_command_names_the_extra_that_it_lacks(monkeypatch, capsys):
 USE = """
 import sys
 sys.path[:0] = [{site!r}]
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name in self.refused:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-    refused = {refused!r}
-sys.meta_path.insert(0, Refuse())
+from importlib.machinery import PathFinder
+class Hide(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in {refused!r} else PathFinder.find_spec(name, path, target)
+sys.meta_path[:] = [Hide if finder is PathFinder else finder for finder in sys.meta_path]
 import torch, ldstyle
 assert ldstyle.__file__.startswith({site!r}), ldstyle.__file__
 backbone = torch.nn.Sequential(
