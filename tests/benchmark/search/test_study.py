@@ -352,6 +352,9 @@ optuna.create_study(storage=storage, study_name="torn")
 
 
 def test_a_lock_left_by_a_killed_worker_is_broken_though_the_folder_is_relative(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ldstyle.benchmark.search.storage.LOCK_SECONDS", 3)
+    storage = open_storage(Path("search"))  # of another worker, which is at work already
     script = tmp_path / "worker.py"
     script.write_text(KILLED_WHILE_WRITING)
     PROCESSES.set_forkserver_preload(PRELOADED)
@@ -360,9 +363,7 @@ def test_a_lock_left_by_a_killed_worker_is_broken_though_the_folder_is_relative(
     process.join(timeout=PATIENCE)
     assert process.exitcode == -signal.SIGKILL
     assert os.path.lexists(tmp_path / "search" / f"{JOURNAL}.lock"), "it was killed while it held the lock"
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ldstyle.benchmark.search.storage.LOCK_SECONDS", 3)
-    optuna.create_study(storage=open_storage(Path("search")), study_name="next")
+    optuna.create_study(storage=storage, study_name="next")
     names = [one.study_name for one in optuna.get_all_study_summaries(open_storage(Path("search")))]
     assert set(names) <= {"torn", "next"}
     assert "next" in names
