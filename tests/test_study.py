@@ -12,8 +12,8 @@ from ldstyle.cli import main
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-LEADERBOARD = RESULTS / "leaderboard" / "ucm-aid-dubai"
-PAGES = ("docs/study.md", "docs/study-details.md")
+LEADERBOARD = RESULTS / "leaderboard" / "own-settings"
+PAGES = ("docs/study.md", "docs/study-details.md", "README.md")
 PAGE = ROOT / "docs" / "study-details.md"
 MAIN = ("erm", "mixstyle", "efdmix", "csu", "ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc")
 ARCHIVES = ("erm", "efdmix", "ld-efdmix", "ld-efdmix-gc")

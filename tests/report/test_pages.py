@@ -61,6 +61,14 @@ def test_a_page_that_is_up_to_date_stays_byte_for_byte(results, page):
     assert page.read_bytes() == first
 
 
+def test_columns_can_be_left_out(results, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- ldstyle: leaderboard omit=cost -->\n<!-- end -->\n", encoding="utf-8")
+    assert main(["report", str(results), "--update", str(page)]) == 0
+    header = next(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| method"))
+    assert header.rstrip(" |").endswith("minus twin")
+
+
 def test_figures_are_stored_next_to_the_page(results, tmp_path):
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
@@ -78,6 +86,7 @@ def test_figures_are_stored_next_to_the_page(results, tmp_path):
         ("<!-- ldstyle: leaderboard -->\n<!-- ldstyle: cost -->\n<!-- end -->\n", "line 2"),
         ("<!-- ldstyle: leaderboard rows=0 -->\n<!-- end -->\n", "rows=0"),
         ("<!-- ldstyle: leaderboard lines=2 -->\n<!-- end -->\n", "lines=2"),
+        ("<!-- ldstyle: leaderboard omit=price -->\n<!-- end -->\n", "'price'"),
         ("<!-- ldstyle: leaderbord -->\n<!-- end -->\n", "'leaderboard'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 A page has, on lines of their own, ``<!-- ldstyle: SLUG -->`` and ``<!-- end -->``. Between them goes the item of that
 slug: the caption and the table, or the figure, which is stored in ``images/`` next to the page. ``rows=3`` after the
-slug keeps the first rows of a table, ``caption=no`` leaves the caption out.
+slug keeps the first rows of a table, ``omit=cost`` leaves out a column, ``caption=no`` the caption.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Mark:
         last: Number of the line of the closing mark.
         rows: How many rows of a table are shown; ``None`` for all.
         caption: Whether the caption is shown.
+        omit: Headers of columns that are left out.
     """
 
     slug: str
@@ -42,6 +43,7 @@ class Mark:
     last: int
     rows: int | None = None
     caption: bool = True
+    omit: tuple[str, ...] = ()
 
 
 def find_marks(text: str, *, page: Path) -> list[Mark]:
@@ -68,14 +70,21 @@ def find_marks(text: str, *, page: Path) -> list[Mark]:
 
 
 def _mark(slug: str, options: dict[str, str], number: int, *, page: Path) -> Mark:
-    rows, caption = options.pop("rows", None), options.pop("caption", "yes")
+    rows, caption, omit = options.pop("rows", None), options.pop("caption", "yes"), options.pop("omit", "")
     right = (rows is None or (rows.isdecimal() and int(rows) > 0)) and caption in ("yes", "no") and not options
     if not right:
         raise ValueError(
-            f"'{page}', line {number + 1}: a mark takes rows=N with N above 0, and caption=no; got {slug!r} with "
-            f"rows={rows}, caption={caption}{''.join(f', {name}={value}' for name, value in options.items())}."
+            f"'{page}', line {number + 1}: a mark takes rows=N with N above 0, omit=COLUMN and caption=no; got {slug!r} "
+            f"with rows={rows}, caption={caption}{''.join(f', {name}={value}' for name, value in options.items())}."
         )
-    return Mark(slug, number, number, None if rows is None else int(rows), caption == "yes")
+    return Mark(
+        slug,
+        number,
+        number,
+        None if rows is None else int(rows),
+        caption == "yes",
+        tuple(filter(None, omit.split(","))),
+    )
 
 
 def update_pages(
@@ -129,7 +138,7 @@ def update_pages(
 def _shown(item: Item, mark: Mark, page: Path, written: list[Path]) -> str:
     match item:
         case Table():
-            kept = replace(item, rows=item.rows[: mark.rows])
+            kept = _without_columns(replace(item, rows=item.rows[: mark.rows]), mark.omit)
             _, caption, table = to_markdown(kept).split("\n\n", 2)
             return f"{caption}\n\n{table}" if mark.caption else table
         case Picture():
@@ -138,6 +147,17 @@ def _shown(item: Item, mark: Mark, page: Path, written: list[Path]) -> str:
             return f"{picture}\n\n{item.caption}" if mark.caption else picture
         case Absent():
             return f"*{item.title}: not available.*"  # the reason may name paths of this machine
+
+
+def _without_columns(table: Table, omitted: Sequence[str]) -> Table:
+    unknown = [name for name in omitted if name not in table.headers]
+    if unknown:
+        raise ValueError(
+            f"omit must name a column of {table.slug!r}; got {unknown[0]!r}. It has {list(table.headers)}."
+        )
+    kept = [number for number, header in enumerate(table.headers) if header not in omitted]
+    rows = tuple(replace(row, values=tuple(row.values[number] for number in kept)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[number] for number in kept), rows=rows)
 
 
 def _save(picture: Picture, page: Path) -> Path:
