@@ -1,4 +1,5 @@
 import importlib.util
+import io
 import re
 import sys
 from importlib.util import find_spec
@@ -59,3 +60,13 @@ def test_both_loaders_run_over_all_whole_batches(benchmark, tmp_path):
 def test_a_folder_without_images_is_refused(benchmark, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No \.jpg or \.tif images found below"):
         benchmark.find_files(tmp_path, 5)
+
+
+def test_epochs_are_served_line_by_line(benchmark, tmp_path, monkeypatch, capsys):
+    """As in the comparison of two checkouts: a line asks for an epoch, and its two times are the answer."""
+    table = benchmark.draw_files(tmp_path, 32, side=32)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
+    benchmark.serve_epochs(table, 16)
+    times = [[float(word) for word in line.split()] for line in capsys.readouterr().out.splitlines()]
+    assert len(times) == 2
+    assert all(clock > 0 and busy >= 0 for clock, busy in times)

@@ -202,7 +202,7 @@ def test_tables_that_do_not_go_together_are_refused(tmp_path, tables, open_pool)
         open_pool([tables[0], tables[0]])
     with pytest.raises(ValueError, match=r"share one vocabulary; 'west' has .* 'other' has \('tree', 'car'\)"):
         open_pool([tables[0], other])
-    with pytest.raises(ValueError, match=r"stands in for a missing second domain; got the domains \['west', 'east'\]"):
+    with pytest.raises(ValueError, match=r"photometric copy .* got the domains \['west', 'east'\]"):
         open_pool(tables, pseudo_seed=0)
 
 
