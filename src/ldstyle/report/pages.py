@@ -74,7 +74,7 @@ def _mark(slug: str, options: dict[str, str], number: int, *, page: Path) -> Mar
     right = (rows is None or (rows.isdecimal() and int(rows) > 0)) and caption in ("yes", "no") and not options
     if not right:
         raise ValueError(
-            f"'{page}', line {number + 1}: a mark takes rows=N with N above 0, omit=COLUMN and caption=no; got {slug!r} "
+            f"'{page}', line {number + 1}: a mark takes rows=N above 0, omit=COLUMN and caption=no; got {slug!r} "
             f"with rows={rows}, caption={caption}{''.join(f', {name}={value}' for name, value in options.items())}."
         )
     return Mark(
