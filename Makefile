@@ -42,12 +42,13 @@ types: $(STAMP)
 	@echo "==> types"
 	@$(BIN)/mypy
 
-# worksteal gives each worker one contiguous half of the tests and later a piece off the other's end, so fixtures of a
+# worksteal gives each worker one contiguous part of the tests and later a piece off another's end, so fixtures of a
 # module or folder are built once but for the few modules that such a cut divides; loadfile would alternate between
-# files and train the runs that a folder shares in both workers.
+# files and train the runs that a folder shares in every worker. Three workers on two cores: tests of processes that are
+# killed, stopped or started wait much of their time.
 unit: $(STAMP)
 	@echo "==> tests"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-isa: $(STAMP)
 	@PYTHON=$(BIN)/python .ci/test-isa

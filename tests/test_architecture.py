@@ -130,8 +130,10 @@ quick = loaded()
 import ldstyle
 ldstyle.attach, ldstyle.functional.objective
 package = loaded()
+compiler = "torch._dynamo" in sys.modules
 import ldstyle.metrics, ldstyle.report.figures
-print(json.dumps({"codes": codes, "shown": shown.getvalue(), "quick": quick, "package": package, "late": loaded()}))
+print(json.dumps({"codes": codes, "shown": shown.getvalue(), "quick": quick, "package": package, "late": loaded(),
+                  "compiler": compiler}))
 """
 
 
@@ -152,6 +154,10 @@ def test_version_and_help_load_neither_torch_nor_numpy(fresh):
 def test_the_names_of_the_package_load_torch_and_numpy_only(fresh):
     assert {"torch", "numpy", "ldstyle"} <= set(fresh["package"])
     assert set(fresh["package"]).isdisjoint({*HEAVY} - {*fresh["quick"]})
+
+
+def test_the_compiler_is_loaded_by_those_who_compile_only(fresh):
+    assert fresh["compiler"] is False
 
 
 def test_metrics_and_figures_load_neither_torchmetrics_nor_matplotlib(fresh):
