@@ -44,11 +44,10 @@ types: $(STAMP)
 
 # worksteal gives each worker one contiguous part of the tests and later a piece off another's end, so fixtures of a
 # module or folder are built once but for the few modules that such a cut divides; loadfile would alternate between
-# files and train the runs that a folder shares in every worker. Three workers on two cores: tests of processes that are
-# killed, stopped or started wait much of their time.
+# files and train the runs that a folder shares in both workers.
 unit: $(STAMP)
 	@echo "==> tests"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-isa: $(STAMP)
 	@PYTHON=$(BIN)/python .ci/test-isa

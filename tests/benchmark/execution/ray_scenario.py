@@ -18,6 +18,8 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = "only-for-this-test-" * 2
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# Ray's workers yield to every other process by default: next to other tests they would hardly run.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 Ray spells it so
 
 import ray
 from ray.cluster_utils import Cluster
