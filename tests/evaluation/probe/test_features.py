@@ -159,7 +159,10 @@ def test_damaged_features_are_computed_again(
     harm(folder)
     again = features_of(pool, backbone, tmp_path)
     assert again.compute(samples) == lost
-    assert torch.equal(again.read(samples), before)
+    # A batch of other images may be summed in another order, which can round a stored half the other way.
+    network = build_backbone(TINY, num_labels=6, image_size=SIZE)
+    error = 2 * bound(operations(network), scale=before.abs().max().item(), dtype=torch.float32)
+    torch.testing.assert_close(again.read(samples).double(), before.double(), rtol=2**-10, atol=error + 2**-24)
 
 
 def test_features_depend_on_weights_stride_and_size_and_not_on_the_classifier(tmp_path: Path) -> None:
