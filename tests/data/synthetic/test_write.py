@@ -176,11 +176,11 @@ def test_a_contact_sheet_has_a_row_of_different_scenes_per_domain():
 PARENT = """
 import multiprocessing, os, sys
 from concurrent.futures import ProcessPoolExecutor
-from ldstyle.data.synthetic.write import _end_with_parent
+from ldstyle.data.workers import end_with_parent
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent) as pool:
         print(pool.submit(os.getpid).result(), flush=True)
         sys.stdin.read()
 """

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -23,6 +21,7 @@ from ldstyle.data.scenes.labels import open_labels, read_vocabulary
 from ldstyle.data.scenes.polygons import Extent, bounds_in, require_overlap
 from ldstyle.data.scenes.raster import open_raster, rasterio
 from ldstyle.data.scenes.tile_folder import TABLE, TileFolder, TileRow, sole_writer
+from ldstyle.data.workers import end_with_parent
 
 SCHEMA = 1
 FEWEST_BLOCKS = 3
@@ -256,15 +255,7 @@ _cutter: Cutter | None = None
 def _begin(job: CutJob) -> None:
     global _cutter
     _cutter = Cutter(job)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    # A worker whose parent was killed would wait for work forever.
-    threading.Thread(target=watch, daemon=True).start()
+    end_with_parent()
 
 
 def _work(run: Run) -> list[TileRow]:

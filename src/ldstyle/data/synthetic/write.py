@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -19,6 +18,7 @@ from PIL import Image
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.data.synthetic.domains import DOMAINS, VOCABULARY
 from ldstyle.data.synthetic.render import check_size, draw_scene
+from ldstyle.data.workers import end_with_parent
 
 MANIFEST = "scenes.json"
 TABLE = "labels.csv"
@@ -134,25 +134,13 @@ def _draw_tasks(
         return
     # Forking a process that runs threads (torch does) can hang the child.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context, initializer=end_with_parent) as pool:
         waiting = {pool.submit(_draw_some, draft, task, size, seed): task for task in tasks}
         try:
             for finished in as_completed(waiting):
                 yield waiting[finished], finished.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """End this worker when its parent is gone: a killed parent closes no queue, so that workers would wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _draw_some(draft: Path, task: _Task, size: int, seed: int) -> _Rows:
