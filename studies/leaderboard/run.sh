@@ -28,10 +28,18 @@ cells() { # domains, target, seeds, methods
 		--cache "$cache"
 }
 
+own() { # targets, seeds, methods: with the settings of the method files
+	local target=$1 seeds=$2
+	shift 2
+	# shellcheck disable=SC2086
+	$ldstyle bench run --data "$data" --domains $satellite --splits $target --seeds "$seeds" --preset study \
+		--methods "$@" --results "$results/own-settings" --workers "$workers" --cache "$cache"
+}
+
 scenes() { # seeds, methods
 	local seeds=$1
 	shift
-	$ldstyle bench run --data synthetic --splits all --seeds "$seeds" --preset study --methods "$@" \
+	$ldstyle bench run --data synthetic --splits all --seeds "$seeds" --preset demo --methods "$@" \
 		--results "$results/synthetic" --workers "$workers" --cache "$cache"
 }
 
@@ -39,26 +47,32 @@ satellite="ucm aid dubai"
 global="style.operator.alpha style.gate_prob"
 decoupled="style.operator.alpha style.gate_prob style.operator.top_ratio"
 
-# 1. UCM + AID -> dubai, the rows of the claims.
-cells "$satellite" dubai 8 erm
-# shellcheck disable=SC2086
-{
-	search "ucm aid" efdmix $global
-	search "ucm aid" ld-efdmix $decoupled
-}
-cells "$satellite" dubai 8 efdmix ld-efdmix
-# shellcheck disable=SC2086
-{
-	search "ucm aid" mixstyle $global
-	search "ucm aid" ld-mixstyle $global
-}
-cells "$satellite" dubai 8 mixstyle ld-mixstyle
-cells "$satellite" dubai 8 swad ld-efdmix+swad ld-mixstyle+swad
+# 1. UCM + AID -> dubai, every method with the settings of its file: the rows of the claims.
+own dubai 8 erm efdmix ld-efdmix
+own dubai 4 swad ld-efdmix+swad
 
 # 2. Perfect localization: synthetic scenes with their masks.
 scenes 4 erm efdmix ld-efdmix ld-efdmix-masks studies/leaderboard/ld-efdmix-uniform.yaml
 
-# 3. The other rows on dubai.
+# 3. The other rows of the claims.
+own dubai 4 mixstyle ld-mixstyle
+own dubai 8 swad ld-efdmix+swad mixstyle ld-mixstyle
+
+# 4. Equal strength: per-label mixing without localization, and whole images mixed less often; then the other targets.
+own dubai 4 studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml ld-efdmix-probe
+own "aid ucm" 4 erm efdmix ld-efdmix
+
+# 5. The same claims with settings searched on the sources.
+# shellcheck disable=SC2086
+{
+	search "ucm aid" efdmix $global
+	search "ucm aid" ld-efdmix $decoupled
+	search "ucm aid" mixstyle $global
+	search "ucm aid" ld-mixstyle $global
+}
+cells "$satellite" dubai 8 erm efdmix ld-efdmix mixstyle ld-mixstyle swad ld-efdmix+swad ld-mixstyle+swad
+
+# 6. The other rows on dubai.
 # shellcheck disable=SC2086
 {
 	search "ucm aid" csu style.operator.strength style.gate_prob
@@ -75,17 +89,13 @@ search "ucm aid" sagm algorithm.radius algorithm.alpha
 search "ucm aid" erm++ algorithm.head_ratio algorithm.average_ratio
 cells "$satellite" dubai 4 csu ld-csu ld-efdmix-gc ld-efdmix-probe fact mixup coral miro groupdro sagm erm++
 
-# 4. Equal strength: per-label mixing without localization, and whole images mixed less often; methods' own settings.
-$ldstyle bench run --data "$data" --domains $satellite --splits dubai --seeds 4 --preset study --results "$results/matched" \
-	--methods erm efdmix ld-efdmix studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml \
-	--workers "$workers" --cache "$cache"
-
-# 5. Table 3 of the paper as printed, with warm-up and refresh of the preset.
+# 7. Table 3 of the paper as printed, with warm-up and refresh of the preset.
+# shellcheck disable=SC2086
 $ldstyle bench run --data "$data" --domains $satellite --splits all --seeds 4 --preset study --results "$results/table3" \
 	--methods ld-efdmix-gc --selected paper --set style.warmup_epochs=1 style.attention.refresh_every=2 \
 	--workers "$workers" --cache "$cache"
 
-# 6. The other targets.
+# 8. The other targets.
 for target in aid ucm; do
 	[ $target = aid ] && sources="ucm dubai" || sources="aid dubai"
 	# shellcheck disable=SC2086
