@@ -27,7 +27,7 @@ from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.grid.methods import METHODS, load_methods
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.results.data_access import DataAccess
-from ldstyle.benchmark.results.order import global_twin
+from ldstyle.benchmark.results.order import global_twin, without_style
 from ldstyle.benchmark.results.records import append_record, read_results, write_plan
 from ldstyle.benchmark.results.view import Results
 from ldstyle.functional import efdmix
@@ -244,8 +244,11 @@ def test_one_seed_has_a_point_and_no_interval(make_grid: Callable[..., Any]) -> 
 
 
 def test_twins() -> None:
-    twins = {name: global_twin(name) for name in ("ld-efdmix", "ld-csu-gc", "ld-mixstyle-gc+swad", "efdmix", "ld-mine")}
-    assert list(twins.values()) == ["efdmix", "csu", "mixstyle+swad", None, None]
+    names = ("ld-efdmix", "ld-csu-gc", "ld-mixstyle-gc+swad", "ld-efdmix-probe", "ld-csu-masks", "ld-efdmix-mine")
+    assert [global_twin(name) for name in names] == ["efdmix", "csu", "mixstyle+swad", "efdmix", "csu", "efdmix"]
+    assert [global_twin(name) for name in ("efdmix", "ld-mine", "swad", "ld-efdmixed")] == [None] * 4
+    rests = {name: without_style(name) for name in ("ld-efdmix+swad", "efdmix+coral", "ld-efdmix", "swad", "erm+swad")}
+    assert list(rests.values()) == ["swad", "coral", None, None, None]
 
 
 def test_cost_is_relative_to_erm_at_the_same_split_and_seed(make_grid: Callable[..., Any]) -> None:

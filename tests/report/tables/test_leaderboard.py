@@ -49,6 +49,17 @@ def test_rows_are_ranked_by_the_gain_over_erm_and_compared_on_what_both_have(mak
     assert "2 of 3 seeds; seed 2 missing" in table.notes
 
 
+def test_a_style_with_an_addition_is_compared_with_the_addition_alone(make_grid):
+    grid = make_grid()
+    for seed in range(3):
+        for method, ap in {"erm": 0.5, "swad": 0.52, "ld-efdmix+swad": 0.55 + 0.01 * seed}.items():
+            grid.done(method, seed=seed, ap=ap)
+    table = leaderboard_table(grid.view())
+    assert isinstance(table, Table)
+    assert texts(table, "LD-EFDMix + SWAD")["minus SWAD"].startswith("+4.0 [+3.")
+    assert texts(table, "SWAD")["minus SWAD"] == texts(table, "LD-EFDMix + SWAD")["minus twin"] == "–"
+
+
 def test_the_best_of_each_target_is_bold(make_grid):
     table = leaderboard_table(uneven(make_grid).view())
     assert [row.values[0].text for row in table.rows if row.values[1].best] == ["LD-EFDMix"]

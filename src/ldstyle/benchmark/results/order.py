@@ -13,6 +13,7 @@ BASELINE = "erm"
 ORACLE = "oracle"
 
 _EDITED = {ablation.name for ablation in ABLATIONS if ablation.edit}
+_GLOBAL = tuple(name for name in METHODS if f"ld-{name}" in METHODS)
 _SWEPT = tuple(f"{sweep.base}~{sweep.name}=" for sweep in SWEEPS)
 
 
@@ -42,11 +43,22 @@ def group(method: str) -> int:
 
 
 def global_twin(method: str) -> str | None:
-    """Return the global method that a label-decoupled one is compared with; ``None`` for other methods."""
+    """Return the global method that a label-decoupled one is compared with; ``None`` for other methods.
+
+    A method of the user's own counts by its name: ``ld-efdmix-mine`` is compared with ``efdmix``.
+    """
     plain = plain_name(method)
-    if group(method) != 1:
-        return None
-    return plain.removeprefix("ld-").removesuffix("-gc") + method.removeprefix(plain)
+    for name in _GLOBAL:
+        if plain == f"ld-{name}" or plain.startswith(f"ld-{name}-"):
+            return name + method.removeprefix(plain)
+    return None
+
+
+def without_style(method: str) -> str | None:
+    """Return what is left of a method without its style: ``swad`` of ``ld-efdmix+swad``; ``None`` if that is ERM."""
+    plain = plain_name(method)
+    rest = method.removeprefix(plain).removeprefix("+")
+    return rest if plain != BASELINE and rest in METHODS else None
 
 
 def leading_pair(methods: Iterable[str]) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Paired differences with intervals: every method against ERM, every label-decoupled one against its global twin."""
+"""Paired differences with intervals: methods against ERM, their global twins, and additions such as SWAD alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ldstyle.benchmark.results.comparison import Difference
-from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin
+from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin, without_style
 from ldstyle.benchmark.results.statistics import LEAST_VALUES, smallest_p
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import (
@@ -35,6 +35,8 @@ from ldstyle.report.model import DASH, signed
 AVERAGE = "average"
 _COLUMNS = 4
 _Groups = Mapping[str, Sequence[Difference]]
+_COUNTERPARTS = {"global twin": global_twin, "without style": without_style}
+"""What a method is compared with in each group below ERM's."""
 
 
 def paired_differences(results: Results) -> Plate:
@@ -51,8 +53,9 @@ def paired_differences(results: Results) -> Plate:
             f"global twin, at the same seeds. Run e.g. `{command}`."
         )
     caption = (
-        f"Difference in mAP on {target_text(grid)}, in points, paired by seed ({seeds_per_method(grid)}): above the "
-        "rule each method minus ERM, below it each label-decoupled method minus its global twin. Bars: 95 % bootstrap "
+        f"Difference in mAP on {target_text(grid)}, in points, paired by seed ({seeds_per_method(grid)}): each method "
+        "minus ERM, each label-decoupled method minus its global twin, each method with a style and another addition "
+        "such as SWAD minus that addition alone, divided by rules. Bars: 95 % bootstrap "
         f"intervals over seeds, too narrow where seeds are few and left out below {LEAST_VALUES}; small strokes: "
         f"single seeds; at the right the means. {_power(kept)}The average is over all splits."
     )
@@ -80,8 +83,9 @@ def _groups(grid: Results, split: str | None) -> dict[str, list[Difference]]:
     methods = [name for name in grid.done_titles if name != ORACLE]
     if BASELINE in methods:
         groups["ERM"] = grid.compare(BASELINE, methods=methods, split=split, part=PART)
-    twins = {name: twin for name in methods if (twin := global_twin(name)) in grid.done_titles and twin}
-    groups["global twin"] = [grid.difference(name, twin, split=split, part=PART) for name, twin in twins.items()]
+    for group, other in _COUNTERPARTS.items():
+        pairs = {name: base for name in methods if (base := other(name)) in grid.done_titles and base}
+        groups[group] = [grid.difference(name, base, split=split, part=PART) for name, base in pairs.items()]
     return {name: group for name, group in groups.items() if group}
 
 
@@ -160,7 +164,7 @@ def _names(axes: Axes, rows: Sequence[tuple[str, str]], grid: Results, *, named:
 def _row_name(group: str, method: str, grid: Results) -> str:
     if not method:
         return ""
-    baseline = "ERM" if group == "ERM" else grid.titles[str(global_twin(method))]
+    baseline = "ERM" if group == "ERM" else grid.titles[str(_COUNTERPARTS[group](method))]
     return f"{shorten(grid.titles[method])} − {shorten(baseline)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ldstyle.benchmark.results.comparison import Difference, Entry
-from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin, group
+from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin
 from ldstyle.benchmark.results.view import Results, correct
 from ldstyle.report.model import Absent, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.entries import (
@@ -42,16 +42,15 @@ def baseline_table(results: Results, *, part: str) -> Table | Absent:
 def twin_table(results: Results, *, part: str) -> Table | Absent:
     """Return the paired differences of label-decoupled methods to the same operator applied to whole images."""
     slug, title = f"twins-{part}", f"Label-decoupled against global, {PARTS[part]}"
-    decoupled = [method for method in results.methods if group(method) == 1]
-    twins = {method: str(global_twin(method)) for method in decoupled}
+    twins = {method: twin for method in results.methods if (twin := global_twin(method)) is not None}
     baselines = {method: twin for method, twin in twins.items() if twin in results.methods}
-    if not decoupled:
+    if not twins:
         command = results.command("run", ["ld"])
         return Absent(slug, title, f"There is no label-decoupled method. Add some with `{command}`.")
     if not baselines:
         command = results.command("run", list(dict.fromkeys(twins.values())))
         return Absent(slug, title, f"The global methods to compare with are missing. Add them with `{command}`.")
-    alone = [results.titles[method] for method in decoupled if method not in baselines]
+    alone = [results.titles[method] for method in twins if method not in baselines]
     remark = f" Without a global twin here: {', '.join(alone)}." if alone else ""
     return _paired_table(results, slug, title, baselines, part=part, remark=remark)
 

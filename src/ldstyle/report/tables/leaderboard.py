@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from ldstyle.benchmark.results.comparison import Difference
-from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin
+from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin, without_style
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Change, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.cost import HOW, relative_times
@@ -39,6 +39,8 @@ def leaderboard_table(results: Results) -> Table | Absent:
     ranked = sorted(here.methods, key=lambda method: -ranks.get(method, float("-inf")))
     by_split = {split: here.on(split).entries(part=PART) for split in here.splits}
     best = {split: competing(entries) for split, entries in by_split.items()}
+    others = {method: other for method in here.methods if (other := without_style(method)) in here.methods and other}
+    additions = list(dict.fromkeys(others.values()))
     rows = []
     for method in ranked:
         values: list[Value] = [Word(here.titles[method])]
@@ -48,6 +50,7 @@ def leaderboard_table(results: Results) -> Table | Absent:
         values.append(_change(gains.get(method)))
         twin = global_twin(method)
         values.append(_change(_paired(here, method, twin)) if twin in here.methods else Value())
+        values += [_change(_paired(here, method, one) if others.get(method) == one else None) for one in additions]
         ratios = relative_times(_common(here, method, BASELINE), method)
         values.append(Number(number=fmean(ratios.values()), digits=2, unit=" ×") if ratios else Value())
         rows.append(Row(tuple(values), method=method))
@@ -58,7 +61,8 @@ def leaderboard_table(results: Results) -> Table | Absent:
         f"operator on whole images. Cost: training time relative to ERM, {HOW}. {BOLD}."
     )
     columns = [Column(row_header(here)), *(heading(here, split) for split in here.splits)]
-    columns += [Column("minus ERM"), Column("minus twin"), Column("cost")]
+    differences = ("ERM", "twin", *(here.titles[one] for one in additions))
+    columns += [*(Column(f"minus {name}") for name in differences), Column("cost")]
     return Table(SLUG, TITLE, caption, tuple(columns), tuple(rows))
 
 
