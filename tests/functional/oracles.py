@@ -101,6 +101,11 @@ def top_places(attn_map, count):
     return sorted(sorted(range(attn_map.size), key=lambda place: -attn_map.flat[place])[:count])
 
 
+def covered_places(attn_map, count):
+    """Return those of the `top_places` that have attention."""
+    return [place for place in top_places(attn_map, count) if attn_map.flat[place] > 0]
+
+
 def top_count(top_ratio, area):
     return max(1, math.floor(Fraction(str(top_ratio)) * area))
 
@@ -113,12 +118,13 @@ def mix_topk_values(feats, attn, partner, lam, top_ratio, background, whole_map=
     for i, k in np.ndindex(lam.shape):
         everywhere = whole_map is not None and whole_map[i, k]
         count = area if everywhere else top_count(top_ratio, area)
-        mine = top_places(ranking[i, k], count) if not everywhere else range(area)
-        theirs = top_places(ranking[partner[i], k], count) if not everywhere else range(area)
+        mine = covered_places(ranking[i, k], count) if not everywhere else range(area)
+        theirs = covered_places(ranking[partner[i], k], count) if not everywhere else range(area)
         for c in range(feats.shape[1]):
             ranked = sorted(mine, key=lambda place: feats[i, c].flat[place])  # stable
             values = sorted(feats[partner[i], c].flat[place] for place in theirs)
-            for place, value in zip(ranked, values, strict=True):
+            for rank, place in enumerate(ranked if values else ()):
+                value = values[math.floor(Fraction(2 * rank + 1, 2 * len(ranked)) * len(values))]
                 change = lam[i, k] * feats[i, c].flat[place] + (1 - lam[i, k]) * value - feats[i, c].flat[place]
                 out[i, c].flat[place] += weights[i, k].flat[place] * change
     return out
@@ -274,18 +280,17 @@ def class_activation_maps(feats, head_weight):
 
 
 def resize_maps(attn, size):
-    """Bilinear with pixel centres at half integers and the border repeated."""
-    out = np.zeros((*attn.shape[:2], *size))
-    height, width = attn.shape[2:]
-    for h, w in np.ndindex(size):
-        y = max((h + 0.5) * height / size[0] - 0.5, 0.0)
-        x = max((w + 0.5) * width / size[1] - 0.5, 0.0)
-        top, left = min(int(y), height - 1), min(int(x), width - 1)
-        down, right = min(top + 1, height - 1), min(left + 1, width - 1)
-        upper = (1 - (x - left)) * attn[:, :, top, left] + (x - left) * attn[:, :, top, right]
-        lower = (1 - (x - left)) * attn[:, :, down, left] + (x - left) * attn[:, :, down, right]
-        out[:, :, h, w] = (1 - (y - top)) * upper + (y - top) * lower
-    return out
+    """A triangle filter as wide as the larger of both grids' pixels, with pixel centres at half integers."""
+    down, across = (triangles(old, new) for old, new in zip(attn.shape[2:], size, strict=True))
+    return np.einsum("yh,xw,blhw->blyx", down, across, attn)
+
+
+def triangles(old, new):
+    scale, weights = old / new, np.zeros((new, old))
+    for target, source in np.ndindex(new, old):
+        distance = abs((target + 0.5) * scale - (source + 0.5)) / max(scale, 1)
+        weights[target, source] = max(0.0, 1 - distance)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def flip_maps(attn, flips):

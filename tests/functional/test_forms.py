@@ -59,6 +59,20 @@ def test_values_and_gradients_equal_those_of_the_plain_form(name, layout, sizes)
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("top_ratio", [0.2, 1.0])
+def test_both_forms_leave_out_places_without_attention(top_ratio):
+    case = make_case(5, dtype=torch.float64, density=1.0)
+    attn = LF.unit_mass(case.attn * (case.attn > 0.7), case.present)
+    attn[0, 0] = 0  # a region of no place at all
+    arguments = (case.feats, attn, case.partner, case.lam)
+    fast = LF.mix_topk_values(*arguments, top_ratio=top_ratio, background=0.1)
+    with LF.plain_forms():
+        plain = LF.mix_topk_values(*arguments, top_ratio=top_ratio, background=0.1)
+    torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-11)
+    assert fast.isfinite().all()
+    assert not torch.equal(fast, case.feats)
+
+
 def test_moments_of_a_constant_map_equal_those_of_the_plain_form():
     """The map in training is detached, which is another path than one with a gradient."""
 

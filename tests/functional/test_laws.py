@@ -182,6 +182,24 @@ def test_flipping_maps_and_features_together_flips_the_result(operator, case, ba
 
 
 @every_operator
+@given(case=cases(relu=False, dtype=torch.float64), least=st.sampled_from([0.5, 0.9]), axes=st.sampled_from([-1, -2]))
+def test_flips_of_maps_with_empty_places_flip_the_result(operator, case, least, axes):
+    case = case.but(attn=case.attn * (case.attn > least))
+    moved = case.but(feats=case.feats.flip(axes), attn=case.attn.flip(axes))
+    close(augment(moved, operator, background=0.1), augment(case, operator, background=0.1).flip(axes))
+
+
+@given(case=cases(min_places=4, relu=False, dtype=torch.float64), top_ratio=st.sampled_from([0.3, 0.8, 1.0]))
+def test_values_from_places_without_attention_are_never_matched(case, top_ratio):
+    """What lies outside both regions may be anything: it neither changes nor gets into the other image."""
+    case = case.but(attn=case.attn * (case.attn > 0.6))
+    outside = (case.attn == 0).all(dim=1, keepdim=True)
+    moved = case.but(feats=torch.where(outside, case.feats + 100, case.feats))
+    out, other = (augment(one, "efdmix", background=0.1, top_ratio=top_ratio) for one in (case, moved))
+    close(torch.where(outside, other - 100, other), out)
+
+
+@every_operator
 @given(case=cases(), background=backgrounds, exponent=st.integers(-20, 20))
 def test_the_scale_of_a_map_does_not_matter(operator, case, background, exponent):
     # Powers of two scale exactly, so even the tiniest place keeps its rank.
@@ -381,3 +399,11 @@ def test_the_map_itself_has_the_least_cross_entropy(case):
     assert own <= LF.attention_cross_entropy(case.attn.flip(2, 3), target, everywhere, temperature=3.0) + ROUNDING
     uniform = LF.attention_cross_entropy(torch.zeros_like(case.attn), target, everywhere, temperature=3.0)
     close(uniform, torch.ones(()))
+
+
+@given(place=st.integers(0, 56 * 56 - 1), side=st.sampled_from([28, 14, 7]))
+def test_a_region_of_one_place_keeps_its_mass_on_any_coarser_grid(place, side):
+    attn = torch.zeros(56 * 56, dtype=torch.float64)
+    attn[place] = 1
+    mass = LF.resize_maps(attn.view(1, 1, 56, 56), (side, side)).sum().item()
+    assert mass > 0.5 * (side / 56) ** 2

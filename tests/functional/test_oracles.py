@@ -142,8 +142,9 @@ def test_perturb_moments(case):
 
 
 @pytest.mark.parametrize("top_ratio", [1e-3, 0.34, 1.0])
-def test_mix_topk_values(case, top_ratio):
-    attn, lam = LF.unit_mass(case.attn, case.present), effective(case)
+@pytest.mark.parametrize("least", [0.0, 0.6])  # below it there is no attention, as in masks and thresholded maps
+def test_mix_topk_values(case, top_ratio, least):
+    attn, lam = LF.unit_mass(case.attn * (case.attn > least), case.present), effective(case)
     whole = case.common > 0
     for whole_map in (None, whole):
         actual = LF.mix_topk_values(

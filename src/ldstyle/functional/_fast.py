@@ -297,6 +297,38 @@ def match_values(own: Tensor, other: Tensor, step: Tensor) -> Tensor:
     return torch.empty_like(change).scatter_(-1, order, change)
 
 
+def matched_ranks(own: Tensor, other: Tensor, ranks: int) -> tuple[Tensor, Tensor]:
+    """Return the partner's rank at the quantile of each own rank, and which own ranks have one.
+
+    Args:
+        own: Number of own values n_i of each pair, (P,).
+        other: Number of the partner's values n_j, (P,).
+        ranks: Number of ranks K, at least n_i and n_j.
+
+    Returns:
+        ⌊(r + ½) n_j / n_i⌋ for each rank r, (P, K) int64, and whether r < n_i and n_j > 0, (P, K) bool.
+
+    Example:
+        >>> matched_ranks(torch.tensor([2]), torch.tensor([4]), 4)
+        (tensor([[1, 3, 3, 3]]), tensor([[ True,  True, False, False]]))
+    """
+    rank = torch.arange(ranks, device=own.device).expand(len(own), -1)
+    own, other = own[:, None], other[:, None]
+    same = ((2 * rank + 1) * other).div(2 * own.clamp(min=1), rounding_mode="floor").clamp(max=ranks - 1)
+    return same, (rank < own) & (other > 0)
+
+
+def match_covered(own: Tensor, other: Tensor, step: Tensor, covered: Tensor, partner_covered: Tensor) -> Tensor:
+    """`match_values` of the covered values alone, (P, K) bool each, at equal quantiles; zero elsewhere."""
+    own = own.masked_fill(~covered[:, None], torch.inf)
+    order = stable_order(own)
+    rank, matched = matched_ranks(covered.sum(dim=1), partner_covered.sum(dim=1), own.shape[-1])
+    others = sorted_values(other.masked_fill(~partner_covered[:, None], torch.inf))
+    change = others.gather(-1, rank[:, None].expand_as(own)).sub_(own.gather(-1, order))
+    change = change.mul_(step[:, None, None].to(own.dtype)).masked_fill_(~matched[:, None], 0.0)
+    return torch.empty_like(change).scatter_(-1, order, change)
+
+
 def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     """Mix the sorted values of each channel with the partner's; orders are computed again in the backward pass."""
     mixed: Tensor = _MatchWhole.apply(feats, partner, (1 - lam).to(feats.dtype))
@@ -337,6 +369,8 @@ class _Group(NamedTuple):
     at: Tensor  # (P, K) locations of the samples, ascending
     partner_at: Tensor  # (P, K)
     step: Tensor  # (P,) 1 − λ̃
+    covered: Tensor | None = None  # (P, K) bool, locations with attention; None if all have it
+    partner_covered: Tensor | None = None  # (P, K) bool
 
 
 def mix_topk(
@@ -363,8 +397,11 @@ def _plan(attn: Tensor, partner: Tensor, lam: Tensor, whole_map: Tensor | None, 
     active = lam < 1
     # One ranking serves both sides of every pair.
     ranked = torch.empty(*attn.shape[:2], top, dtype=torch.int32, device=attn.device)  # (B, L, K)
+    covered = torch.empty_like(ranked, dtype=torch.bool)
     for some in parts(batch):  # the indices of a full sort are as large as a feature map where labels are many
-        ranked[some] = stable_order(-attn[some].flatten(2))[..., :top].sort(dim=-1).values
+        flat = attn[some].flatten(2)
+        ranked[some] = stable_order(-flat)[..., :top].sort(dim=-1).values
+        covered[some] = flat.gather(-1, ranked[some].long()) > 0
     everywhere = torch.arange(locations, device=attn.device)
     part = max(1, batch // 8)
     for full in (False, True):
@@ -375,10 +412,14 @@ def _plan(attn: Tensor, partner: Tensor, lam: Tensor, whole_map: Tensor | None, 
                 step = (1 - lam[rows, label]).to(attn.device, non_blocking=True)
                 own, theirs = (index.to(attn.device, non_blocking=True) for index in (rows, partners))
                 if full:
-                    at = partner_at = everywhere.expand(len(rows), locations)
-                else:
-                    at, partner_at = ranked[own, label].long(), ranked[theirs, label].long()
-                yield _Group(label, own, theirs, at, partner_at, step)
+                    at = everywhere.expand(len(rows), locations)
+                    yield _Group(label, own, theirs, at, at, step)
+                    continue
+                group = _Group(label, own, theirs, ranked[own, label].long(), ranked[theirs, label].long(), step)
+                sides = covered[own, label], covered[theirs, label]
+                # Learned maps are positive everywhere. Asking a GPU whether this one is would wait for it.
+                everything = attn.device.type == "cpu" and all(bool(side.all()) for side in sides)
+                yield group if everything else group._replace(covered=sides[0], partner_covered=sides[1])
 
 
 def _changes(feats: Tensor, group: _Group) -> Tensor:
@@ -386,7 +427,9 @@ def _changes(feats: Tensor, group: _Group) -> Tensor:
     channels = feats.shape[1]
     own = feats[group.rows].gather(2, group.at[:, None].expand(-1, channels, -1))
     other = feats[group.partners].gather(2, group.partner_at[:, None].expand(-1, channels, -1))
-    return match_values(own, other, group.step)
+    if group.covered is None or group.partner_covered is None:
+        return match_values(own, other, group.step)
+    return match_covered(own, other, group.step, group.covered, group.partner_covered)
 
 
 class _BlendMatched(torch.autograd.Function):

@@ -193,7 +193,7 @@ def class_activation_maps(feats: Tensor, head_weight: Tensor) -> Tensor:
 
 
 def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resize maps bilinearly to (H, W); the mass is not kept, so `unit_mass` comes after.
+    """Resize maps bilinearly to (H, W), over all locations where they shrink; `unit_mass` comes after.
 
     Args:
         attn: Maps, (B, L, h, w).
@@ -209,7 +209,9 @@ def resize_maps(attn: Tensor, size: tuple[int, int]) -> Tensor:
     check_maps(attn)
     if tuple(attn.shape[2:]) == tuple(size):
         return attn
-    return F.interpolate(attn, size=size, mode="bilinear", align_corners=False)
+    # Four neighbours alone would pass over a region smaller than a coarse grid.
+    shrinks = size[0] < attn.shape[2] or size[1] < attn.shape[3]
+    return F.interpolate(attn, size=size, mode="bilinear", align_corners=False, antialias=shrinks)
 
 
 def flip_maps(attn: Tensor, flips: Tensor) -> Tensor:

@@ -57,7 +57,8 @@ def mix_topk_values(
         partner: Partner of each sample, (B,) int64.
         lam: Effective coefficients λ̃, (B, L). Labels at one are untouched. Kept on the host, ``lam``, ``partner``
             and ``whole_map`` cost the device no synchronisation.
-        top_ratio: Fraction ρ of the locations that is matched, K = max(1, floor(ρ H W)).
+        top_ratio: Fraction ρ of the locations that is matched, K = max(1, floor(ρ H W)). Locations without attention
+            never are: where a map has fewer than K others, these are matched with the partner's at equal quantiles.
         background: The identity's density b >= 0.
         whole_map: True where all H·W locations are matched for a label, (B, L) bool.
         ranking: Maps that choose the top-K locations where they differ from those that blend, (B, L, H, W): a sample
@@ -105,12 +106,13 @@ def _mix_topk(
     partner, step = partner.to(feats.device), (1 - lam).to(feats)  # (B,), (B, L)
     flat = feats.detach().flatten(2)  # (B, C, HW)
     weights = blend_weights(attn, background=background)[0].flatten(2)  # (B, L, HW)
-    # Ties of attention go by position on every device: a cached map may have fewer than K positive locations.
-    ranked = (-ranking.flatten(2)).sort(dim=-1, stable=True).indices[..., :top]  # (B, L, K)
+    # Ties of attention go by position on every device.
+    largest, ranked = (tensor[..., :top] for tensor in ranking.flatten(2).sort(dim=-1, descending=True, stable=True))
+    covered = largest > 0  # (B, L, K): masks and cached maps may have fewer than K locations with attention
     everywhere = torch.arange(flat.shape[2], device=feats.device).expand(len(flat), -1)
     mixed = feats.flatten(2)
     for label in range(attn.shape[1]):
-        change = matched_change(flat, ranked[:, label], partner, step[:, label])
+        change = matched_change(flat, ranked[:, label], partner, step[:, label], covered[:, label])
         if whole_map is not None:
             chosen = whole_map[:, label].to(feats.device)[:, None, None]
             change = torch.where(chosen, matched_change(flat, everywhere, partner, step[:, label]), change)
@@ -118,7 +120,9 @@ def _mix_topk(
     return mixed.view_as(feats)
 
 
-def matched_change(flat: Tensor, locations: Tensor, partner: Tensor, step: Tensor) -> Tensor:
+def matched_change(
+    flat: Tensor, locations: Tensor, partner: Tensor, step: Tensor, covered: Tensor | None = None
+) -> Tensor:
     """Return (1 − λ)(v_j − v_i) with the values of each pair matched by rank, zero outside the given locations.
 
     Args:
@@ -126,14 +130,22 @@ def matched_change(flat: Tensor, locations: Tensor, partner: Tensor, step: Tenso
         locations: Locations of each sample whose values are matched, (B, K).
         partner: Partner of each sample, (B,).
         step: 1 − λ, (B,).
+        covered: Which of the locations count, (B, K) bool; by default all. Of n_i locations and the partner's n_j, rank
+            r is matched with the partner's rank ⌊(r + ½) n_j / n_i⌋, the same quantile.
 
     Returns:
         Change, (B, C, HW).
     """
+    covered = torch.ones_like(locations, dtype=torch.bool) if covered is None else covered
     # Ascending locations make the stable value sort go by position: post-ReLU maps are full of equal zeros.
-    at = locations.sort(dim=-1).values[:, None].expand(-1, flat.shape[1], -1)  # (B, C, K)
-    values, order = flat.gather(2, at).sort(dim=-1, stable=True)
-    change = step[:, None, None] * (values[partner] - values.detach())  # by rank
+    locations, order = locations.sort(dim=-1)
+    at = locations[:, None].expand(-1, flat.shape[1], -1)  # (B, C, K)
+    outside = ~covered.gather(1, order)[:, None]  # (B, 1, K)
+    values, order = flat.gather(2, at).masked_fill(outside, torch.inf).sort(dim=-1, stable=True)
+    rank, matched = _fast.matched_ranks(covered.sum(dim=1), covered.sum(dim=1)[partner], locations.shape[1])
+    others = values[partner].gather(2, rank[:, None].expand_as(values))
+    # By rank; where nothing is matched, the difference of two infinities is left out.
+    change = torch.where(matched[:, None], step[:, None, None] * (others - values.detach()), 0.0)
     change = torch.zeros_like(change).scatter(2, order, change)  # by location
     return torch.zeros_like(flat).scatter(2, at, change)
 
