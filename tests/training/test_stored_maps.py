@@ -107,6 +107,20 @@ def test_images_without_masks_take_the_fallback(scenes: Path, tmp_path: Path, fa
     assert not ((from_probe > 0) & (from_probe < 0.5)).any()
 
 
+def test_complete_masks_need_no_probe(
+    scenes: Path, tmp_path: Path, fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(scenes, tmp_path / "run", method="ld-efdmix-masks", **MASKS)
+    data = open_sources(config.data, seed=config.seed)
+    masks = data.train.gather(range(len(data.train)), masks=True).masks
+    assert masks is not None
+    monkeypatch.setattr(data.train, "present", masks.flatten(2).any(dim=2).numpy())
+    seen = count_images(monkeypatch)
+    bank, _ = filled(config, fabric, data=data)
+    assert seen == []
+    assert torch.equal(bank._valid, torch.from_numpy(data.train.present))
+
+
 def test_masks_without_any_mask_are_refused(scenes: Path, tmp_path: Path, fabric: Fabric) -> None:
     root = without_masks(scenes, tmp_path / "scenes", SOURCES)
     with pytest.raises(ValueError, match=r"attention 'masks'.*suburb, harbour.*'probe'"):

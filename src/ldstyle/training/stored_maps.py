@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ def fill_maps(
         case LabelDecoupledConfig(attention=MasksConfig() as attention):
             fallback = None
             if attention.fallback == "probe":
-                fallback = _probe(attention.probe_size, data, config, fabric, display, stop)
+                fallback = partial(_probe, attention.probe_size, data, config, fabric, display, stop)
             elif not data.train.masked.any():
                 raise ValueError(
                     f"attention 'masks' needs masks; none of the training images of {', '.join(data.train.domains)} "
@@ -79,12 +80,15 @@ def fill_maps(
 
 
 class _Masks:
-    """Maps from masks, and from a probe where a present label has none."""
+    """Maps from masks, and from a probe where a present label has none; without such a label no probe is fitted."""
 
-    def __init__(self, net: nn.Module, data: SourceData, fallback: ProbeMaps | None, threshold: float) -> None:
+    def __init__(
+        self, net: nn.Module, data: SourceData, fallback: Callable[[], ProbeMaps] | None, threshold: float
+    ) -> None:
         assert isinstance(net, StyledNet)
         side = min(FINEST, math.ceil(data.train.size / min(point.stride for point in net.points)))
         self._pool, self._size, self._fallback, self._threshold = data.train, (side, side), fallback, threshold
+        self._probed: ProbeMaps | None = None
         self._counts = np.zeros(3, dtype=np.int64)
 
     def __call__(self, chunk: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -95,8 +99,9 @@ class _Masks:
         maps = F.adaptive_avg_pool2d(batch.masks.float(), self._size)
         marked = batch.present & batch.masks.flatten(2).any(dim=2)
         keep = marked
-        if self._fallback is not None:
-            probed, found = _entries(self._fallback, chunk)
+        if self._fallback is not None and (batch.present & ~marked).any():
+            self._probed = self._probed or self._fallback()
+            probed, found = _entries(self._probed, chunk)
             # In the order of the bank of a pure probe: resized, then thresholded.
             probed = threshold_maps(resize_maps(probed.float().relu(), self._size), threshold=self._threshold)
             maps = torch.where(marked[:, :, None, None], maps, probed)
@@ -106,7 +111,7 @@ class _Masks:
 
     def summary(self) -> str:
         present, marked, probed = self._counts.tolist()
-        rest = f", {probed} from the probe" if self._fallback is not None else ""
+        rest = f", {probed} from the probe" if self._probed is not None else ""
         return f"Of {present} labels on the training images, {marked} have their region from masks{rest}."
 
 
