@@ -42,6 +42,7 @@ def test_rows_are_ranked_by_the_gain_over_erm_and_compared_on_what_both_have(mak
     assert decoupled["minus ERM"] == "+5.8 (+6.0, +5.5) (n = 2)"
     assert decoupled["minus twin"].startswith("+3.0 [+2.")
     assert decoupled["cost"] == "2.00 ×"
+    assert decoupled["source validation"] == "80.0 ± 0.0 (n = 2)"
     assert texts(table, "EFDMix")["minus ERM"] == "−1.0 [−1.0, −1.0]"
     assert texts(table, "EFDMix")["s2 → meadow"] == "–"
     assert texts(table, "EFDMix")["cost"] == "1.50 ×"
