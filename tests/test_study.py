@@ -12,7 +12,7 @@ from ldstyle.cli import main
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-LEADERBOARD = RESULTS / "leaderboard" / "own-settings"
+LEADERBOARD = [RESULTS / "leaderboard" / name for name in ("own-settings", "synthetic")]
 PAGES = ("docs/study.md", "docs/study-details.md", "README.md")
 PAGE = ROOT / "docs" / "study-details.md"
 MAIN = ("erm", "mixstyle", "efdmix", "csu", "ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc")
@@ -71,7 +71,7 @@ def test_the_leaderboards_pages_are_those_that_the_report_makes(tmp_path):
     for page, copy in zip(PAGES, copies, strict=True):
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / page, copy)
-    assert main(["report", str(LEADERBOARD), "--update", *map(str, copies)]) == 0
+    assert main(["report", *map(str, LEADERBOARD), "--update", *map(str, copies)]) == 0
     for page, copy in zip(PAGES, copies, strict=True):
         assert copy.read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8"), page
 

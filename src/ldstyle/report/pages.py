@@ -2,7 +2,8 @@
 
 A page has, on lines of their own, ``<!-- ldstyle: SLUG -->`` and ``<!-- end -->``. Between them goes the item of that
 slug: the caption and the table, or the figure, which is stored in ``images/`` next to the page. ``rows=3`` after the
-slug keeps the first rows of a table, ``omit=cost`` leaves out a column, ``caption=no`` the caption.
+slug keeps the first rows of a table, ``omit=cost,minus_twin`` leaves out columns (``_`` stands for a space),
+``caption=no`` the caption.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _mark(slug: str, options: dict[str, str], number: int, *, page: Path) -> Mar
         number,
         None if rows is None else int(rows),
         caption == "yes",
-        tuple(filter(None, omit.split(","))),
+        tuple(filter(None, omit.replace("_", " ").split(","))),
     )
 
 
