@@ -11,6 +11,7 @@ import signal
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -21,7 +22,7 @@ from tests.benchmark.search.searching import cheap_score, cheap_search, trials_o
 
 from ldstyle.benchmark.grid.methods import load_method
 from ldstyle.benchmark.search import study as study_module
-from ldstyle.benchmark.search.objective import fold_config, is_spent
+from ldstyle.benchmark.search.objective import fold_config, held_out_map, is_spent
 from ldstyle.benchmark.search.plots import write_plots
 from ldstyle.benchmark.search.spaces import Integers
 from ldstyle.benchmark.search.storage import (
@@ -38,6 +39,8 @@ from ldstyle.benchmark.search.storage import (
 from ldstyle.benchmark.search.study import method_phase, open_study, shared_phase, study_name, take_part
 from ldstyle.benchmark.search.workers import PRELOADED
 from ldstyle.data.loading.splits import leave_one_source_out
+from ldstyle.runs import model_file
+from ldstyle.runs.settings import load_config
 
 SCRIPT = Path(__file__).with_name("searching.py")
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -122,6 +125,22 @@ def test_no_run_names_the_source_it_is_scored_on(tmp_path, sources):
         folds.append(fold.held_out)
     assert tuple(folds) == sources
     assert config.folds == leave_one_source_out(sources)
+
+
+def test_labels_the_fold_did_not_train_are_left_out_of_its_score(trained, monkeypatch):
+    run = trained("erm")
+    config, model = load_config(run / "config.yaml"), model_file.load_model(run)
+
+    def score(labels):
+        untrained = tuple(name for name in model.vocabulary if name not in labels)
+        monkeypatch.setattr(model_file, "load_model", lambda _: replace(model, untrained_labels=untrained))
+        return held_out_map(config, "region")
+
+    alone = [score([label]) for label in ("tree", "building")]
+    assert alone[0] != alone[1]
+    assert score(["tree", "building"]) == pytest.approx(sum(alone) / 2)
+    with pytest.raises(ValueError, match=r"validation part of 'region' .* suburb, harbour"):
+        score([])
 
 
 def test_a_finished_search_is_not_run_again(tmp_path):

@@ -132,7 +132,7 @@ def train_and_score(config: RunConfig, fold: SourceFold) -> float:
     """Train on a fold's sources and return the mAP on the validation part of its held-out source.
 
     Raises:
-        ValueError: Training diverged, or no label has a positive in that part.
+        ValueError: Training diverged, or no trained label has a positive in that part.
     """
     from ldstyle.training.loop import fit
 
@@ -141,7 +141,13 @@ def train_and_score(config: RunConfig, fold: SourceFold) -> float:
 
 
 def held_out_map(config: RunConfig, domain: str) -> float:
-    """Return the mAP of a finished run on the validation part of a domain it was not trained on."""
+    """Return the mAP of a finished run on the validation part of a domain it was not trained on.
+
+    Labels without training data are left out, as in ``evaluate``.
+
+    Raises:
+        ValueError: No trained label has a positive in that part.
+    """
     from lightning.fabric import Fabric
 
     from ldstyle.data.loading.pool import Pool
@@ -156,7 +162,14 @@ def held_out_map(config: RunConfig, domain: str) -> float:
     pool = Pool([table], [rows], size=model.size, cache_dir=cache_dir, image_format=model.image_format)
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
     network = model.network_on(fabric.device)
-    return float(predict_pool(network, pool, fabric, batch_size=config.optimizer.batch_size).summary()["map"])
+    batch_size, untrained = config.optimizer.batch_size, model.untrained_labels
+    score = predict_pool(network, pool, fabric, batch_size=batch_size, untrained_labels=untrained).summary()["map"]
+    if score is None:
+        raise ValueError(
+            f"The validation part of {domain!r} must show a label that {', '.join(config.data.sources)} annotate; none "
+            f"of its {len(pool)} images does. Add images, or choose sources that share labels."
+        )
+    return float(score)
 
 
 def _digest(settings: Settings) -> str:
