@@ -232,6 +232,14 @@ def test_calibration_error_equals_its_definition(seed, bins):
     assert errors[2].isnan()
 
 
+def test_a_certain_score_shares_the_last_bin():
+    scores = torch.tensor([[1.0], [0.95], [0.95], [1.0]], dtype=torch.float64)
+    present = torch.tensor([[False], [True], [True], [True]])
+    wanted = calibration_by_hand(scores[:, 0].tolist(), present[:, 0].tolist(), 15)
+    assert wanted == pytest.approx(3.9 / 4 - 3 / 4)  # one bin
+    assert metrics.expected_calibration_error(scores, present).item() == pytest.approx(wanted)
+
+
 def test_calibration_error_is_zero_for_certain_and_right_predictions_and_wants_probabilities():
     present = torch.tensor([[True, False], [False, True]])
     assert metrics.expected_calibration_error(present.double(), present).tolist() == [0, 0]
