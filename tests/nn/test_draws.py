@@ -8,7 +8,7 @@ import torch
 from tests.nn.nets import GLOBAL, LOCAL, STYLES, label_decoupled
 
 from ldstyle.config import CSULiteConfig, DSUConfig, EFDMixConfig, GlobalConfig, MixStyleConfig
-from ldstyle.nn.draws import Mixing, Perturbation, Rows, Uncertainty, draw_style
+from ldstyle.nn.draws import Mixing, Perturbation, Rows, Uncertainty, draw_style, random_partners
 
 SIZES = {"num_labels": 3, "channels": 5}
 
@@ -99,3 +99,20 @@ def test_only_a_style_bank_draws_choices():
     choice = draw(STYLES["banked-llam"], Rows(400)).choice
     assert choice.shape == (400, 3)
     assert 0 <= choice.min() < 0.02 < 0.98 < choice.max() < 1
+
+
+@pytest.mark.parametrize(
+    "original", [[0, 0], [0, 1, 0], [0, 1, 2, 0, 1, 2, 3], [5, 5, 5], [5, 5, 5, 1, 2], list(range(6))]
+)
+def test_random_pairs_avoid_copies_and_leave_all_other_pairs_alone(original):
+    generator, copies = np.random.default_rng(0), torch.tensor(original)
+    for _ in range(50):
+        priority = torch.from_numpy(generator.random(len(original)))
+        drawn, partner = priority.argsort(), random_partners(priority, copies)
+        itself = torch.arange(len(original))
+        assert not ((copies[partner] == copies) & (partner != itself)).any()
+        bad = (copies[drawn] == copies) & (drawn != itself)
+        assert (partner != drawn).sum() <= 2 * bad.sum()
+        assert torch.equal(random_partners(priority, None), drawn)
+        if not bad.any():
+            assert torch.equal(partner, drawn)

@@ -193,6 +193,20 @@ def test_copies_of_one_image_are_never_partners():
             assert batch.partner.tolist() == [3, 2, 1, 0]
 
 
+@pytest.mark.parametrize("style", [label_decoupled("mixstyle", "llam", gate_prob=1.0), STYLES["mixstyle"]])
+def test_copies_of_one_image_are_never_partners_on_the_global_path(style):
+    context = make_context(4, domains=2, present=torch.ones(4, LABELS, dtype=torch.bool))
+    net, plain = styled(style), styled(style)
+    mended = 0
+    for _ in range(20):
+        partner = net._prepare(replace(context, original=torch.tensor([7, 7, 8, 8])))[0].global_partner
+        assert all(partner[i] != copy for i, copy in enumerate([1, 0, 3, 2]))
+        assert partner.sort().values.tolist() == [0, 1, 2, 3]
+        # The draws of later batches do not depend on it.
+        mended += not torch.equal(partner, plain._prepare(context)[0].global_partner)
+    assert 0 < mended < 20
+
+
 class TestBadInput:
     def test_training_needs_a_context(self):
         with pytest.raises(

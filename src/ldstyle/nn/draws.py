@@ -111,3 +111,32 @@ def _draw(operator: GlobalOperator, generator: np.random.Generator, rows: Rows, 
             factor = torch.ones(rows.batch)
     noise_mean = rows.take(generator.standard_normal, channels)
     return Uncertainty(factor, noise_mean, rows.take(generator.standard_normal, channels))
+
+
+def random_partners(priority: Tensor, original: Tensor | None) -> Tensor:
+    """Pair the samples of a batch by a random permutation, in which no image is paired with its own copy.
+
+    Args:
+        priority: Distinct random numbers, (B,), whose order is the permutation.
+        original: Number of the image that each sample was made from, (B,); ``None`` for a batch without copies.
+
+    Returns:
+        Partner of each sample, (B,) int64. A sample may be its own partner, and is where only copies are left.
+    """
+    partner = priority.argsort()
+    if original is None:
+        return partner
+    itself = torch.arange(len(partner))
+    copies = original[:, None] == original  # (B, B)
+    copies[itself, itself] = False
+    for sample in copies[itself, partner].nonzero().flatten().tolist():
+        if not copies[sample, partner[sample]]:
+            continue  # mended by an earlier exchange
+        # Exchange partners with another sample, so that neither has a copy then; all other pairs stay.
+        suitable = (~copies[sample, partner] & ~copies[itself, partner[sample]]).nonzero().flatten()
+        if len(suitable):
+            exchanged = torch.stack([itself[sample], suitable[0]])
+            partner[exchanged] = partner[exchanged.flip(0)]
+        else:
+            partner[sample] = sample
+    return partner

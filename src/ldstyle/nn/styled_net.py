@@ -40,7 +40,7 @@ from ldstyle.nn.backbones.layout import capture, logits_of, visiting
 from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
 from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.compilation import eager, eager_frame
-from ldstyle.nn.draws import Rows, StyleDraws, draw_style
+from ldstyle.nn.draws import Rows, StyleDraws, draw_style, random_partners
 from ldstyle.nn.global_style import GlobalStyle
 from ldstyle.nn.label_decoupled import LabelDecoupledStyle, Styled
 from ldstyle.seeding import Streams
@@ -346,11 +346,11 @@ class StyledNet(nn.Module):
                 partner = match_partners(anything, batch.domain, random, original=original)
                 return replace(batch, partner=partner, global_partner=partner)
             case GlobalConfig():
-                return replace(batch, global_partner=random.argsort())
+                return replace(batch, global_partner=random_partners(random, original))
             case LabelDecoupledConfig(label_matched=label_matched, partner_choice=choice):
                 labels = batch.present if label_matched else anything
                 partner = match_partners(labels, batch.domain, matched, original=original, choice=choice)
-                return replace(batch, partner=partner, global_partner=random.argsort())
+                return replace(batch, partner=partner, global_partner=random_partners(random, original))
 
     def _cached(self, batch: PairedContext) -> CachedMaps | None:
         if self.cams is None or not isinstance(self.style, LabelDecoupledConfig):

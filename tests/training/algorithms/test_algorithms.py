@@ -109,6 +109,15 @@ def test_two_processes_make_the_draws_of_one() -> None:
 
 
 @pytest.mark.parametrize("pairing", ["crossdomain", "random"])
+def test_mixup_leaves_copies_of_one_image_apart(pairing: Any) -> None:
+    images, truth = batch(2)
+    truth = replace(truth, original=torch.tensor([3, 3]))
+    for seed in range(8):
+        mixed = Mixup(MixupConfig(pairing=pairing), processes()).mix(images, OnHost(truth), Streams(seed))[0]
+        assert torch.equal(mixed, images)
+
+
+@pytest.mark.parametrize("pairing", ["crossdomain", "random"])
 def test_mixup_mixes_labels_as_images_and_knows_what_both_know(pairing: Any) -> None:
     images, truth = batch(known=True)
     mixed, told = Mixup(MixupConfig(pairing=pairing), processes()).mix(images, OnHost(truth), Streams(1))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from ldstyle.functional import mix_samples
-from ldstyle.nn.draws import Rows
+from ldstyle.nn.draws import Rows, random_partners
 from ldstyle.runs.algorithms import MixupConfig
 from ldstyle.runs.processes import OnHost, Processes
 from ldstyle.seeding import Streams
@@ -34,7 +34,7 @@ class Mixup(Algorithm):
         alpha, context = self.config.alpha, truth.value
         priority, lam = rows.take(generator.random), rows.take(lambda shape: generator.beta(alpha, alpha, shape))
         crossdomain = self.config.pairing == "crossdomain"
-        partner = foreign_partners(context, priority) if crossdomain else priority.argsort()
+        partner = foreign_partners(context, priority) if crossdomain else random_partners(priority, context.original)
         labels = mix_samples(context.present.to(lam), partner, lam)
         known = None if context.known is None else context.known & context.known[partner]
         return mix_samples(images, partner, lam), OnHost(replace(context, soft=labels, known=known))
