@@ -89,6 +89,21 @@ def test_maps_stay_float32_and_close_under_autocast(llam, batch):
     torch.testing.assert_close(low, llam(*batch), rtol=math.expm1(2 * exponent), atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("variation", [0.0, 0.02, 1.0])
+def test_nearly_constant_channels_do_not_disturb_the_maps_under_autocast(variation, dtype):
+    rng = np.random.default_rng(2)
+    feats = torch.from_numpy(rng.normal(size=(4, 16, 9, 11))).float().relu()
+    feats[:, :4] = 5 + variation * feats[:, :4]
+    feats, present = feats.bfloat16(), torch.ones(4, 3, dtype=torch.bool)
+    llam = seeded(lambda: LLAM(16, 3, temperature=7.0))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = llam(feats.to(dtype), present)
+    distance = (low - llam(feats.float(), present)).abs().sum(dim=(2, 3))
+    # Rounding of the logits to bfloat16, times the temperature; logits are below one.
+    assert distance.max().item() < 7.0 * bound(2, dtype=torch.bfloat16)
+
+
 def test_its_state_restores_its_maps(llam, batch):
     other = seeded(lambda: LLAM(8, 3, temperature=7.0), seed=1)
     assert not torch.equal(other(*batch), llam(*batch))

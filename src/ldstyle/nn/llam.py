@@ -55,7 +55,7 @@ class LLAM(nn.Module):
     def logits(self, feats: Tensor) -> Tensor:
         """Return attention logits (B, L, H, W) for a map (B, C, H, W)."""
         flat = (feats if self.input_gradient else feats.detach()).flatten(2)  # (B, C, HW)
-        weight, bias = self._input_layer(flat)
+        flat, weight, bias = self._input_layer(flat)
         hidden = self.act(torch.baddbmm(bias, weight, flat))
         assert self.localize.bias is not None
         logits = torch.baddbmm(
@@ -63,19 +63,24 @@ class LLAM(nn.Module):
         )
         return logits.view(len(flat), -1, *feats.shape[2:])
 
-    def _input_layer(self, flat: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weight (B, C/4, C) and bias of the first layer, with the standardisation folded in.
+    def _input_layer(self, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return input (B, C, HW), weight (B, C/4, C) and bias of the first layer, with the standardisation folded in.
 
-        The standardised map itself would be one more map of the stage in memory.
+        The standardised map itself would be one more map of the stage in memory. In mixed precision the input is
+        centred nevertheless: in a nearly constant channel, rounding of weight and bias would exceed its variation.
         """
         assert self.reduce.bias is not None
         weight, bias = self.reduce.weight.flatten(1), self.reduce.bias[:, None]
         if self.input_norm == "none":
-            return weight.expand(len(flat), -1, -1), bias
+            return flat, weight.expand(len(flat), -1, -1), bias
+        mixed = flat.dtype.itemsize < 4 or torch.is_autocast_enabled(flat.device.type)
         with torch.autocast(flat.device.type, enabled=False):
             variance, mean = torch.var_mean(at_least_single(flat), dim=2, correction=0)  # (B, C)
+            if mixed:
+                centre = mean.to(flat.dtype)  # its own rounding error remains in the mean
+                flat, mean = flat - centre[:, :, None], mean - centre.to(mean.dtype)
             scaled = weight * (variance + _EPS).rsqrt()[:, None]  # (B, C/4, C)
-            return scaled.to(flat.dtype), (bias - scaled @ mean[:, :, None]).to(flat.dtype)
+            return flat, scaled.to(flat.dtype), (bias - scaled @ mean[:, :, None]).to(flat.dtype)
 
     def extra_repr(self) -> str:
         """Show the settings."""
