@@ -144,6 +144,16 @@ def test_operators_agree_under_autocast(operator, lowered):
     torch.testing.assert_close(out.float(), wanted, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("mean", [1.0, 50.0])
+def test_recomposition_rounds_to_half_precision_once(mean):
+    feats = (torch.from_numpy(np.random.default_rng(9).normal(size=(3, 4, 6, 7))).float() + mean).bfloat16()
+    attn = LF.unit_mass(torch.rand(3, 2, 6, 7) + 0.1, torch.ones(3, 2, dtype=torch.bool))
+    old = LF.label_moments(feats, attn)
+    new = Moments(old.mean * 0.5, old.std * 3)
+    wanted = LF.recompose(feats.float(), attn, old, new, background=0.1)
+    assert torch.equal(LF.recompose(feats, attn, old, new, background=0.1), wanted.bfloat16())
+
+
 @pytest.mark.parametrize("operator", ["mixstyle", "efdmix"])
 def test_the_identity_is_bit_exact_in_half_precision_too(operator):
     case = make_case(5)

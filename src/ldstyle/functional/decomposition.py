@@ -140,7 +140,10 @@ def recompose(
     gain = (new.std / old.std).clamp(1 / max_gain, max_gain) - 1  # (B, L, C)
     shift = (new.mean - old.mean) - gain * old.mean  # (B, L, C)
     with torch.autocast(feats.device.type, enabled=False):
-        return _blend_affine(feats, attn, gain.to(feats.dtype), shift.to(feats.dtype), background=background)
+        # Where the mean exceeds the deviation, the terms of F + F · gain + shift nearly cancel: round their sum only.
+        single = at_least_single(feats)
+        mixed = _blend_affine(single, attn, gain.to(single.dtype), shift.to(single.dtype), background=background)
+        return mixed.to(feats.dtype)
 
 
 @_fast.choose(_fast.blend_affine)
