@@ -199,6 +199,15 @@ def test_coral_adds_the_distance_of_what_the_classifier_reads() -> None:
     assert (found - bare).norm() > 0.1 * bare.norm()
 
 
+def test_coral_pools_in_single_precision() -> None:
+    images, truth = batch()
+    net = backbone().eval()
+    algorithm = Coral(CoralConfig(weight=1.0), analyse_head(net, image_size=(48, 48)))
+    feats = net.forward_features(images).detach().bfloat16()  # type: ignore[operator]
+    wanted = LF.covariance_distance(feats.float().mean(dim=(2, 3)), truth.domain)
+    assert torch.equal(algorithm._penalty(feats, truth), wanted)
+
+
 def test_miro_measures_the_distance_to_the_weights_it_was_built_with() -> None:
     images, truth = batch()
     net = backbone().eval()

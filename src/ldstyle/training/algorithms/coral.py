@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from ldstyle.functional import covariance_distance
+from ldstyle.functional._checks import at_least_single
 from ldstyle.nn.backbones.head import Head
 from ldstyle.nn.backbones.layout import capture
 from ldstyle.runs.algorithms import CoralConfig
@@ -35,4 +36,4 @@ class Coral(Algorithm):
             yield lambda context: self._penalty(captured[point.name], context)
 
     def _penalty(self, feats: Tensor, context: StyleContext) -> Tensor:
-        return self.config.weight * covariance_distance(feats.mean(dim=(2, 3)), context.domain)
+        return self.config.weight * covariance_distance(at_least_single(feats).mean(dim=(2, 3)), context.domain)
