@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tolerance import bound
 
+from ldstyle.config import GradCamConfig, LabelDecoupledConfig, LLAMConfig
+from ldstyle.data.loading.pool import Batch
+from ldstyle.evaluation.attention.maps import localize_attention, localize_learned, localize_predictions
 from ldstyle.evaluation.localization import MEASURES, Localization, locate, with_mean
+from ldstyle.functional import resize_maps, threshold_maps
+from ldstyle.nn import attach
+from ldstyle.runs.backbone import Preprocessing, create_network
+from ldstyle.runs.normalized_net import NormalizedNet
 
 ROUNDED = bound(8, dtype=torch.float32)
 """Of ratios of counts, and of values computed in float64 and rounded: a handful of operations on values up to 1."""
@@ -174,3 +183,40 @@ def test_shapes_and_types_are_checked():
         locate(torch.ones(2, 4, 6, 6), masks)
     with pytest.raises(ValueError, match="must have 1 labels, as the vocabulary; got 3"):
         Localization(["tree"]).update(torch.ones(2, 3, 6, 6), masks)
+
+
+def masked_pool():
+    """One image in which a tree and a ship have a region; the tree is annotated, the ship is not."""
+    trees, ships = (slice(0, 20), slice(0, 30)), (slice(24, 48), slice(0, 9))
+    masks = torch.cat([region((48, 48), *trees), region((48, 48), *ships)], dim=1)
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (1, 3, 48, 48), dtype=np.uint8))
+    one = Batch(images, torch.tensor([[1, -1]], dtype=torch.int8), torch.zeros(1).long(), torch.arange(1), masks)
+    return SimpleNamespace(
+        vocabulary=("tree", "ship"), size=48, masked=np.array([True]), gather=lambda _rows, *, masks: one
+    )
+
+
+def test_regions_of_labels_that_are_not_known_to_be_present_are_not_judged():
+    pool, backbone = masked_pool(), create_network("test_resnet", num_labels=2)
+    model = NormalizedNet(backbone, Preprocessing((0.5,) * 3, (0.5,) * 3))
+    backbone.get_classifier().bias.data += 9
+    backbone.get_classifier().weight.data.abs_()
+    net = attach(backbone, LabelDecoupledConfig(attention=LLAMConfig()), num_labels=2)
+    learned = localize_learned(net, [pool], model.normalise, batch_size=1)
+    for table in (localize_predictions(model, [pool], batch_size=1), *learned.values()):
+        assert table["tree"]["n"] == 1
+        assert (table["ship"]["n"], table["ship"]["missing"]) == (0, 0)
+
+
+def test_cached_maps_are_judged_as_they_are_used():
+    pool, maps = masked_pool(), torch.rand(1, 2, 3, 3, generator=torch.Generator().manual_seed(0))
+    style = LabelDecoupledConfig(attention=GradCamConfig(threshold=0.6))
+    net = attach(create_network("test_resnet", num_labels=2), style, num_labels=2, num_samples=1)
+    net.cams.store(torch.arange(1), maps, torch.ones(1, 2, dtype=torch.bool))
+    table = localize_attention(net, SimpleNamespace(train=pool), lambda images: images, batch_size=1)["cached"]
+    assert (table["ship"]["n"], table["ship"]["missing"]) == (0, 0)
+    stored = (maps / maps.amax(dim=(2, 3), keepdim=True)).half().float()
+    used = threshold_maps(resize_maps(stored, (12, 12)), threshold=0.6)  # the first stage has stride 4
+    hits = locate(used, pool.gather(None, masks=True).masks)
+    assert table["tree"]["mass"] == pytest.approx(hits.mass[0, 0].item(), abs=ROUNDED)
+    assert table["tree"]["coverage"] == pytest.approx(hits.coverage[0, 0].item(), abs=12 * 12 * ROUNDED)

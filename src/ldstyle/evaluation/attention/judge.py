@@ -18,6 +18,7 @@ from ldstyle.data.loading.bands import find_format
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import split_domain
+from ldstyle.evaluation.attention.maps import present_regions
 from ldstyle.evaluation.attention.sources import (
     ActivationSource,
     AttentionSource,
@@ -100,8 +101,7 @@ def judge_part(
     tables: dict[str, Localization] = {}
     done = 0
     for batch in part.batches(batch_size):
-        assert batch.masks is not None
-        regions = batch.masks & batch.present[:, :, None, None]
+        regions = present_regions(batch)
         for source in sources:
             for name, maps in source.maps(part, batch).items():
                 tables.setdefault(name, Localization(part.table.vocabulary)).update(maps, regions)

@@ -1,7 +1,11 @@
-"""Localization of attention: the source in use while training, and all sources of a finished network."""
+"""Localization of attention: the source in use while training, and all sources of a finished network.
+
+A region counts where its label is known to be present.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -95,8 +99,7 @@ def localize_learned(
     for batch in _all_batches(pools, batch_size):
         images = normalise(batch.images)
         for name, attn in learned_maps(net, images, batch.present.to(images.device, non_blocking=True)).items():
-            assert batch.masks is not None
-            tables[name].update(attn, batch.masks)
+            tables[name].update(attn, present_regions(batch))
     return {name: with_mean(table.compute()) for name, table in tables.items()}
 
 
@@ -109,19 +112,26 @@ def localize_predictions(model: NormalizedNet, pools: Sequence[Pool], *, batch_s
     table = Localization(pools[0].vocabulary)
     with evaluating(model):
         for batch in _all_batches(pools, batch_size):
-            assert batch.masks is not None
             maps, _ = activation_maps(model.backbone, head, model.normalise(batch.images))
-            table.update(maps.relu(), batch.masks)
+            table.update(maps.relu(), present_regions(batch))
     return with_mean(table.compute())
 
 
 def _cached(net: StyledNet, pool: Pool, rows: NDArray[np.int64], batch_size: int) -> Table:
+    """Judge cached maps as the finest style module uses them: resized to its locations, then thresholded."""
     assert net.cams is not None
     table = Localization(pool.vocabulary)
+    side = math.ceil(pool.size / min(point.stride for point in net.points))
     for batch in pool_batches(pool, rows, batch_size=batch_size, masks=True):
-        assert batch.masks is not None
-        table.update(net.cams.lookup(batch.index, None, batch.present).maps.float(), batch.masks)
+        maps = net.cams.lookup(batch.index, None, batch.present).at(torch.empty(0, 0, side, side))
+        table.update(maps, present_regions(batch))
     return table.compute()
+
+
+def present_regions(batch: Batch) -> Tensor:
+    """Return the regions of a batch with masks where their label is known to be present, (B, L, H, W) bool."""
+    assert batch.masks is not None
+    return batch.masks & batch.present[:, :, None, None]
 
 
 def learned_maps(net: StyledNet, images: Tensor, present: Tensor) -> dict[str, Tensor]:
