@@ -337,6 +337,19 @@ def test_a_domain_named_like_a_path_trains_and_is_evaluated(scenes: Path, tmp_pa
     assert (tmp_path / "run" / "evaluations" / "2022%2Fspring.json").is_file()
 
 
+@pytest.mark.parametrize(
+    ("attention", "side"), [({"map_scale": 2.0}, 96), ({"map_size": 64}, 64), ({"scales": [1.0, 1.5]}, 72)]
+)
+def test_a_sweep_that_a_backbone_of_fixed_size_refuses_is_refused_before_training(
+    attention: dict[str, Any], side: int, scenes: Path, tmp_path: Path
+) -> None:
+    vit = {"backbone": {"name": "vit_tiny_patch16_224"}}
+    config = tiny(scenes, tmp_path / "run", method="ld-efdmix-gc-paper", style={"attention": attention}, **vit)
+    with pytest.raises(ValueError, match=rf"{side} × {side} px .* Set attention\.map_scale to 1"):
+        fit(config)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
 def test_a_sweep_at_twice_the_training_size_is_one_at_so_many_pixels(scenes: Path, tmp_path: Path) -> None:
     sizes = {"plain": {}, "scaled": {"map_scale": 2.0}, "pixels": {"map_size": 96}}
     found = {}

@@ -33,10 +33,11 @@ from ldstyle.functional import (
     unit_mass,
 )
 from ldstyle.method_files import method_style
-from ldstyle.nn.backbones.activation_maps import linear_maps, predicted, refresh_bank
+from ldstyle.nn.backbones.activation_maps import linear_maps, predicted, refresh_bank, require_sweep
 from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
 from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve_points
 from ldstyle.nn.backbones.layout import capture, logits_of, visiting
+from ldstyle.nn.backbones.probe import default_image_size
 from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
 from ldstyle.nn.banks.styles import StyleBank
 from ldstyle.nn.compilation import eager, eager_frame
@@ -87,6 +88,8 @@ def attach(
         cams = _bank(attention, num_samples, num_labels)
     if isinstance(attention, GradCamConfig) or _grounded_by_maps(attention):
         head = analyse_head(backbone, image_size=image_size)
+    if isinstance(attention, GradCamConfig) and attention.scales != (1.0,):
+        require_sweep(backbone, image_size or default_image_size(backbone), scales=attention.scales)
     return StyledNet(backbone, style, points, num_labels=num_labels, seed=seed, cams=cams, head=head)
 
 

@@ -9,10 +9,12 @@ import torch
 from lightning.fabric import Fabric
 from torch import nn
 
+from ldstyle.config import GradCamConfig, LabelDecoupledConfig
 from ldstyle.cpu.dilated import hasten_dilated_convolutions
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.sampler import BatchSampler
 from ldstyle.nn import attach
+from ldstyle.nn.backbones.activation_maps import require_sweep
 from ldstyle.runs.backbone import backbone_parameters, build_backbone, head_parameters
 from ldstyle.runs.config import OptimizerConfig, RunConfig
 from ldstyle.runs.processes import Processes, synchronize_batchnorm
@@ -43,6 +45,11 @@ def build_net(config: RunConfig, data: SourceData, fabric: Fabric) -> nn.Module:
         backbone = backbone.to(memory_format=torch.channels_last)
     if config.style is None:
         return backbone
+    match config.style:
+        case LabelDecoupledConfig(attention=GradCamConfig() as attention):
+            side = attention.sweep_size(config.data.size)
+            if side != config.data.size:  # now, not after the warm-up
+                require_sweep(backbone, (side, side), scales=attention.scales)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "style modules"))
         net = attach(

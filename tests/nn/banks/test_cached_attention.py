@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import timm
 import torch
 from tests.nn.nets import (
     LABELS,
@@ -22,6 +23,7 @@ from torch import nn
 
 from ldstyle.config import GradCamConfig
 from ldstyle.functional import flip_maps
+from ldstyle.nn import attach
 
 
 class TestCachedMaps:
@@ -75,6 +77,18 @@ class TestCachedMaps:
         found = net.backbone(images).sigmoid() >= 0.5
         assert 0 < found.sum() < found.numel()
         assert net.cams.coverage.tolist() == found.sum(dim=0).tolist()
+
+    def test_a_size_that_the_backbone_refuses_is_named_with_the_settings_that_chose_it(self):
+        vit = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=3, embed_dim=24, num_classes=LABELS)
+        style, given = label_decoupled("mixstyle", "gradcam"), {"num_labels": LABELS, "num_samples": 1}
+        net = attach(vit, style, stages=("blocks.0", "blocks.1"), **given)
+        present, index = torch.ones(1, LABELS, dtype=torch.bool), torch.arange(1)
+        net.refresh([(torch.randn(1, 3, 32, 32), present, index)])
+        with pytest.raises(ValueError, match=r"64 × 48 px .* Set attention\.map_scale to 1"):
+            net.refresh([(torch.randn(1, 3, 64, 48), present, index)])
+        scaled = replace(style, attention=GradCamConfig(scales=(1.0, 2.0)))
+        with pytest.raises(ValueError, match=r"64 × 64 px .* scales to \[1\]"):
+            attach(vit, scaled, stages=("blocks.0", "blocks.1"), **given)
 
     def test_only_cached_attention_can_be_rebuilt(self):
         with pytest.raises(ValueError, match="Only Grad-CAM attention has maps to rebuild"):

@@ -12,7 +12,7 @@ from ldstyle.functional import class_activation_maps, resize_maps
 from ldstyle.nn.backbones.head import Head, LinearHead, OpaqueHead
 from ldstyle.nn.backbones.insertion import InsertionPoint
 from ldstyle.nn.backbones.layout import capture, logits_of, visiting
-from ldstyle.nn.backbones.probe import undisturbed
+from ldstyle.nn.backbones.probe import REFUSALS, refusal, undisturbed
 from ldstyle.nn.banks.maps import GradCamBank
 
 CORRECT = 0.5
@@ -73,7 +73,7 @@ def averaged_maps(
     for scale in sorted(scales, reverse=True):  # the largest first, whose maps set the size
         scaled = images
         if scale != 1:
-            size = [max(1, round(side * scale)) for side in images.shape[2:]]
+            size = _scaled(images.shape[2:], scale)
             scaled = F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
         for dims in views:
             maps, scores = activation_maps(backbone, head, scaled.flip(dims) if dims else scaled)
@@ -110,8 +110,36 @@ def refresh_bank(
     precision = torch.autocast(device, torch.get_autocast_dtype(device), enabled=torch.is_autocast_enabled(device))
     with undisturbed(backbone), precision:
         for images, present, index in batches:
-            maps, logits = averaged_maps(backbone, head, images, flips=flips, scales=scales)
+            try:
+                maps, logits = averaged_maps(backbone, head, images, flips=flips, scales=scales)
+            except REFUSALS:
+                require_sweep(backbone, (images.shape[2], images.shape[3]), scales=scales)
+                raise
             bank.store(index, maps, predicted(logits, present))
+
+
+def require_sweep(backbone: nn.Module, image_size: tuple[int, int], *, scales: Sequence[float] = (1.0,)) -> None:
+    """Raise if a network refuses a size of the images that a sweep passes through it.
+
+    Args:
+        backbone: The network; nothing in it changes.
+        image_size: Height and width of the images of the sweep.
+        scales: Factors of that size that maps are averaged over.
+    """
+    for scale in scales:
+        height, width = _scaled(image_size, scale)
+        reason = refusal(backbone, (height, width))
+        if reason is not None:
+            raise ValueError(
+                f"The backbone must take the images that cached maps are computed from, {height} × {width} px by "
+                f"attention.map_scale, map_size and scales; {type(backbone).__name__} refuses them: {reason} Set "
+                "attention.map_scale to 1, map_size to null and scales to [1]."
+            )
+
+
+def _scaled(image_size: Sequence[int], scale: float) -> tuple[int, int]:
+    height, width = (max(1, round(side * scale)) for side in image_size)
+    return height, width
 
 
 def predicted(logits: Tensor, present: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ Watcher: TypeAlias = Callable[[str, nn.Module, tuple[Any, ...], Any], Any]
 
 DEFAULT_SIDE = 224
 _BATCH = 2  # one sample could not be distinguished from outputs that are shared by the batch
-_REFUSALS = (
+REFUSALS = (
     AssertionError,
     IndexError,
     RuntimeError,
@@ -62,15 +62,24 @@ def survey(backbone: nn.Module, *, image_size: tuple[int, int] | None = None) ->
     height, width = image_size or default_image_size(backbone)
     try:
         found = _survey(backbone, (height, width))
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise ValueError(
             f"`image_size` must be one that the network takes; got ({height}, {width}), which it refused: {error} "
             "Pass image_size=(H, W)."
         ) from error
     if any(len(shape) == 4 and len(set(shape[1:])) == 1 and shape[1] > 1 for shape in found.shapes.values()):
-        with suppress(*_REFUSALS):
+        with suppress(*REFUSALS):
             return _survey(backbone, (height, width + width // 2))
     return found
+
+
+def refusal(backbone: nn.Module, image_size: tuple[int, int]) -> str | None:
+    """Return the reason a network gives for refusing images of a size; ``None`` if it takes them."""
+    try:
+        _survey(backbone, image_size)
+    except REFUSALS as error:
+        return str(error)
+    return None
 
 
 def _survey(backbone: nn.Module, image_size: tuple[int, int]) -> Survey:
