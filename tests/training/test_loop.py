@@ -10,7 +10,8 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,15 +23,20 @@ from tests.training.runs import SOURCES, TARGET, at, metrics, same, tiny, weight
 from torch import nn
 
 import ldstyle.training.loop as loop
+from ldstyle.config import Attention, GradCamConfig, LabelDecoupledConfig, UniformConfig
 from ldstyle.data.loading import bands as sources
 from ldstyle.data.synthetic import write_scenes
 from ldstyle.evaluation.evaluate import evaluate
+from ldstyle.nn import attach
+from ldstyle.nn.backbones import activation_maps
+from ldstyle.runs.backbone import create_network
 from ldstyle.runs.config import OptimizerConfig
 from ldstyle.runs.interruption import Interrupted
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.record import RunRecord, read_record
 from ldstyle.runs.settings import load_config
 from ldstyle.training.loop import fit, set_learning_rates
+from ldstyle.training.state import pathway_weight
 
 
 def kept(record: RunRecord) -> dict[str, object]:
@@ -258,6 +264,38 @@ def test_an_averaged_model_is_the_mean_of_its_steps_with_its_own_batchnorm(
         torch.testing.assert_close(saved[name].double(), torch.stack(means).mean(0), atol=tolerance, rtol=0)
     last = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["net"]
     assert not torch.equal(saved["bn1.running_mean"], last["backbone.bn1.running_mean"])
+
+
+def settled_epochs(attention: Attention, *, warmup: int, epochs: int) -> list[int]:
+    """The epochs in which weights are averaged, if cached maps are there from the first."""
+    style = LabelDecoupledConfig(attention=attention, warmup_epochs=warmup)
+    net = attach(create_network("test_resnet", num_labels=3), style, num_labels=3, num_samples=1)
+    if net.cams is not None:
+        net.cams.store(torch.arange(1), torch.ones(1, 3, 2, 2), torch.ones(1, 3, dtype=torch.bool))
+    states = {epoch: SimpleNamespace(net=net, pathway=pathway_weight(net, epoch)) for epoch in range(1, epochs + 1)}
+    return [epoch for epoch, state in states.items() if loop._settled(cast("Any", state), epochs)]
+
+
+def test_averaging_leaves_out_the_warm_up_unless_there_is_nothing_else() -> None:
+    ramp, step, cached = UniformConfig(), UniformConfig(switch="step"), GradCamConfig()
+    assert settled_epochs(ramp, warmup=3, epochs=6) == [6]
+    assert settled_epochs(ramp, warmup=4, epochs=6) == [1, 2, 3, 4, 5, 6]
+    for attention in (step, cached):
+        assert settled_epochs(attention, warmup=4, epochs=6) == [5, 6]
+        assert settled_epochs(attention, warmup=6, epochs=6) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("warmup", "every"), [(1, None), (1, 100), (2, 100)])
+def test_a_run_whose_cached_attention_never_switches_on_is_averaged(
+    warmup: int, every: int | None, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activation_maps, "CORRECT", 2.0)  # no map is ever kept
+    changes = {"style": {"warmup_epochs": warmup}, "swad": {"n_converge": 1, "evaluate_every": every}}
+    record = fit(tiny(scenes, tmp_path / "run", method="ld-efdmix-gc-paper", **changes))
+    assert record.selected_epoch == 2
+    state = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
+    last = state["net"]["backbone.fc.weight"]
+    assert not torch.equal(weights(tmp_path / "run")["fc.weight"], last)  # the mean of the steps, not the last one
 
 
 def test_the_pseudo_domain_joins_training_only(scenes: Path, tmp_path: Path) -> None:

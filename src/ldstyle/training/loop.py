@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 
-from ldstyle.config import GradCamConfig, LabelDecoupledConfig
+from ldstyle.config import GradCamConfig, LabelDecoupledConfig, LLAMConfig, UniformConfig
 from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_attention
@@ -131,7 +131,9 @@ def _train(
             state.begin_epoch()
         set_learning_rates(optimizer, config.optimizer, state.epoch)
         settled = _settled(state, config.optimizer.epochs)
-        averaging = state.swad is not None and settled
+        last = state.epoch == config.optimizer.epochs
+        # Cached attention may never switch on, where no map is kept: the last epoch then stands for the valley.
+        averaging = state.swad is not None and (settled or last)
 
         model.train()
         while state.step < steps:
@@ -165,7 +167,7 @@ def _train(
         processes.agree_on_buffers(state.backbone)
         with algorithm.predicting(net):
             predictions = _validate(config, data, network, fabric)
-            if averaging and config.swad is not None and config.swad.evaluate_every is None:
+            if averaging and _epoch_closes_segment(config, state, last=last):
                 _close_segment(state, predictions)
             if config.keep_epochs and processes.first:
                 save_epoch(folder, state.epoch, net, state.backbone)
@@ -219,17 +221,29 @@ def _validate(config: RunConfig, data: SourceData, network: NormalizedNet, fabri
 
 
 def _settled(state: TrainingState, epochs: int) -> bool:
-    """Whether averaging may begin: once the per-label path is fully on, if that ever happens within the run."""
+    """Whether averaging may begin: once the per-label path is fully on, or at once if the run is too short for that."""
     if state.pathway is None or state.pathway == 1:
         return True
     assert isinstance(state.net, StyledNet)
-    assert isinstance(state.net.style, LabelDecoupledConfig)
-    return state.net.cams is None and 2 * state.net.style.warmup_epochs > epochs
+    match state.net.style:
+        case LabelDecoupledConfig(attention=LLAMConfig() | UniformConfig(switch="ramp"), warmup_epochs=warmup):
+            return 2 * warmup > epochs
+        case LabelDecoupledConfig(warmup_epochs=warmup):
+            return warmup >= epochs
+        case _:
+            return True
 
 
 def _segment_ends(config: RunConfig, state: TrainingState, steps: int) -> bool:
     every = None if config.swad is None else config.swad.evaluate_every
     return every is not None and ((state.epoch - 1) * steps + state.step) % every == 0
+
+
+def _epoch_closes_segment(config: RunConfig, state: TrainingState, *, last: bool) -> bool:
+    """Whether a segment ends with the epoch: each epoch's by default, and an only one with the run."""
+    assert config.swad is not None
+    assert state.swad is not None
+    return config.swad.evaluate_every is None or (last and not state.swad.valley.losses)
 
 
 def _close_segment(state: TrainingState, predictions: Predictions) -> None:
