@@ -185,6 +185,19 @@ def test_without_a_reference_system_the_files_are_there_without_a_place(made, tm
     assert pyogrio.read_info(scene_map.others["geopackage"], layer="footprints")["crs"] is None
 
 
+def test_a_scene_in_local_coordinates_is_mapped_in_them(made, tmp_path):
+    classifier, _ = made
+    local = rasterio.CRS.from_wkt('LOCAL_CS["site",UNIT["metre",1]]')
+    scene = write_scene(tmp_path / "s.tif", pixels(1), crs=local, transform=rasterio.Affine(0.5, 0, 7, 0, -0.5, 9))
+    scene_map = map_scene(classifier, scene, tmp_path / "m.tif", options=MapOptions(preview=True))
+    assert any("local coordinates" in sentence for sentence in scene_map.sentences)
+    item = json.loads(scene_map.others["stac"].read_text())
+    require_valid(item)
+    assert item["geometry"] is None
+    for feature in json.loads(scene_map.footprints.read_text())["features"]:
+        assert min(x for x, _ in feature["geometry"]["coordinates"][0]) == 7
+
+
 class Ranges(SimpleHTTPRequestHandler):
     """Serves parts of files, as stores of rasters do."""
 

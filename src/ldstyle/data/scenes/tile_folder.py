@@ -34,6 +34,7 @@ class TileRow:
         sizes: Bytes of the image and, if there is one, of the mask.
         scene: Block of the scene it belongs to.
         domain: Its domain.
+        gsd: Metres per pixel, or ``None`` if unknown.
         labels: 1, 0, or -1 where unknown.
     """
 
@@ -41,6 +42,7 @@ class TileRow:
     sizes: tuple[int, ...]
     scene: str
     domain: str
+    gsd: float | None
     labels: tuple[int, ...]
 
     def files(self) -> tuple[str, ...]:
@@ -79,7 +81,7 @@ class TileFolder:
 
     def append(self, rows: Sequence[TileRow]) -> None:
         """Note that the next task is finished."""
-        line = json.dumps([[row.name, row.sizes, row.scene, row.domain, row.labels] for row in rows])
+        line = json.dumps([[row.name, row.sizes, row.scene, row.domain, row.gsd, row.labels] for row in rows])
         with explained(self._journal), self._journal.open("ab") as file:
             file.write(f"{line}\n".encode())
             file.flush()
@@ -98,9 +100,10 @@ class TileFolder:
         def write(file: Any) -> None:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
             table = csv.writer(text, lineterminator="\n")
-            table.writerow(["path", *(["mask"] if masks else []), "scene", "domain", *vocabulary])
+            table.writerow(["path", *(["mask"] if masks else []), "scene", "domain", "gsd", *vocabulary])
             for row in self.rows():
-                table.writerow([*row.files(), row.scene, row.domain, *("" if v < 0 else v for v in row.labels)])
+                gsd = "" if row.gsd is None else f"{row.gsd:.6g}"
+                table.writerow([*row.files(), row.scene, row.domain, gsd, *("" if v < 0 else v for v in row.labels)])
             text.detach()
 
         replace_file(self.path / TABLE, write)
@@ -149,8 +152,8 @@ def put(path: Path, content: bytes) -> None:
 
 def _parse(line: bytes) -> list[TileRow]:
     return [
-        TileRow(name, tuple(sizes), scene, domain, tuple(labels))
-        for name, sizes, scene, domain, labels in json.loads(line)
+        TileRow(name, tuple(sizes), scene, domain, gsd, tuple(labels))
+        for name, sizes, scene, domain, gsd, labels in json.loads(line)
     ]
 
 

@@ -23,7 +23,7 @@ from ldstyle.data.scenes.raster import open_raster, rasterio
 from ldstyle.data.scenes.tile_folder import TABLE, TileFolder, TileRow, sole_writer
 from ldstyle.data.workers import end_with_parent
 
-SCHEMA = 1
+SCHEMA = 2
 FEWEST_BLOCKS = 3
 """Blocks of a domain that a split into train, validation and test needs."""
 _AT_ONCE = 16 << 20

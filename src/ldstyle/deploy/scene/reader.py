@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,11 +14,9 @@ from numpy.typing import NDArray
 
 from ldstyle.data.loading.bands import scale_values, stretch
 from ldstyle.data.loading.image_format import ImageFormat
-from ldstyle.data.scenes.raster import has_data_everywhere, open_raster, rasterio, readable
-from ldstyle.deploy.scene.ground import metres_per_pixel
+from ldstyle.data.scenes.raster import ground_sampling_distance, has_data_everywhere, open_raster, readable
 from ldstyle.deploy.scene.tiling import TileGrid
 
-_WEB_MERCATOR = (3857, 900913)
 _SAMPLE, _SAMPLES = 64, 4
 """Side in pixels of a window of a sample, and windows along a side of the scene."""
 
@@ -45,17 +42,8 @@ class Scene:
     @property
     def gsd(self) -> float | None:
         """Metres per pixel; ``None`` without a reference system."""
-        crs, transform = self.dataset.crs, self.dataset.transform
-        if crs is None or transform.is_identity:
-            return None
-        x = float(np.hypot(transform.a, transform.d))
-        y = float(np.hypot(transform.b, transform.e))
-        latitude = (self.dataset.bounds.top + self.dataset.bounds.bottom) / 2
-        unit = 1.0 if crs.is_geographic else crs.linear_units_factor[1]
-        if crs.to_epsg() in _WEB_MERCATOR:  # its metres are those of the equator
-            centre = (self.dataset.bounds.left + self.dataset.bounds.right) / 2
-            unit *= math.cos(math.radians(rasterio().warp.transform(crs, "EPSG:4326", [centre], [latitude])[1][0]))
-        return metres_per_pixel(x, y, degrees=crs.is_geographic, unit=unit, latitude=latitude)
+        found = self.dataset
+        return ground_sampling_distance(found.crs, found.transform, found.height, found.width)
 
     def read(self, grid: TileGrid, row: int, column: int, size: int) -> tuple[NDArray[Any], float]:
         """Read a tile, resized to (bands, size, size), and the fraction of it that has data.

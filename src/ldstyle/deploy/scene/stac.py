@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ldstyle.data.scenes.raster import rasterio
+from ldstyle.data.scenes.raster import is_on_earth, rasterio
 from ldstyle.deploy.scene.colours import colour_of
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import LoadedModel
@@ -180,7 +180,7 @@ def _model_asset(model: LoadedModel) -> dict[str, Any]:
 
 def _footprint(library: Any, dataset: Any) -> dict[str, Any]:
     """Return footprint and extent in longitude and latitude; both are missing without a reference system."""
-    if dataset.crs is None:
+    if not is_on_earth(dataset.crs):
         return {"geometry": None}
     a, b, c, d, e, f = dataset.transform[:6]
     corners = [(0, 0), (0, dataset.height), (dataset.width, dataset.height), (dataset.width, 0), (0, 0)]
