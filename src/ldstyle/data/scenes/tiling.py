@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -254,6 +255,9 @@ _cutter: Cutter | None = None
 
 def _begin(job: CutJob) -> None:
     global _cutter
+    # pyogrio imports these if they are installed, at 120 MB a process, and polygons are read without them.
+    for name in ("geopandas", "pandas", "pyarrow"):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     _cutter = Cutter(job)
     end_with_parent()
 
