@@ -370,6 +370,16 @@ def test_a_model_of_many_bands_reads_as_many(tmp_path):
         pass
 
 
+@pytest.mark.parametrize(("count", "way_out"), [(2, "Map a scene with all 3"), (5, "--bands")])
+def test_a_scene_of_other_bands_than_the_training_images_is_answered(tmp_path, count, way_out):
+    scene = write_scene(tmp_path / "s.tif", np.ones((SIZE, SIZE, count), np.uint16))
+    with (
+        pytest.raises(ValueError, match=rf"s.tif' has {count} bands.* had 12.* nir, red, swir\. .*{way_out}"),
+        open_scene(scene, bands=None, limits=None, fill=(0.5,) * 3, image_format=BANDS),
+    ):
+        pass
+
+
 def test_metres_of_web_mercator_are_brought_to_the_ground(tmp_path):
     place = rasterio.Affine(2, 0, 1_669_792, 0, -2, 8_399_738)  # at 60 degrees north
     scene = write_scene(tmp_path / "s.tif", pixels(7), crs="EPSG:3857", transform=place)

@@ -156,9 +156,11 @@ def _scene_format(
 ) -> ImageFormat:
     """Return how a scene becomes images of the format that a model was trained on."""
     if bands is None and dataset.count != trained.count:
+        few = dataset.count < len(trained.bands)
+        way_out = f"Map a scene with all {len(trained.bands)}" if few else "Set --bands, their numbers in the scene"
         raise ValueError(
-            f"'{dataset.name}' has {dataset.count} bands, the training images had {trained.count}. Set --bands, the "
-            f"numbers of {', '.join(trained.names)}."
+            f"'{dataset.name}' has {dataset.count} bands, the training images had {trained.count}, and the model takes "
+            f"{', '.join(trained.names)}. {way_out}."
         )
     kind = dataset.dtypes[0]
     if limits is None and not trained.takes(kind):
