@@ -86,9 +86,9 @@ def inspect_domain(
     unscaled = 0 if labelled.gsd is None else sum(value is None for value in labelled.gsd)
     if unscaled:
         notes.append(f"{name}: gsd is blank in {unscaled} of {len(labelled)} rows")
-    if image_format is None and there and (count := tiff_bands(table.path(there[0]))) == 4:
+    if image_format is None and there and tiff_bands(table.path(there[0])) == 4:
         notes.append(
-            f"{name}: images such as '{table.path(there[0])}' have {count} bands, of which the first three are used; "
+            f"{name}: images such as '{table.path(there[0])}' have 4 bands, of which the first three are used; "
             "--bands 1 2 3 4 uses all (--data.bands 1,2,3,4 in training)"
         )
     unlisted = [] if source.archive else unlisted_images(source.path)

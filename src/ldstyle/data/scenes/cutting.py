@@ -152,7 +152,7 @@ class Cutter:
             scene = f"{job.stems[run.scene]}-{run.row.block}-{tile.block}"
             labels = job.rules.judge(covered, unknown / known)
             gsd = ground_sampling_distance(self._scene.crs, place, size, size)
-            rows.append(TileRow(name, tuple(sizes), scene, job.domains[run.scene], gsd, labels))
+            rows.append(TileRow(name, tuple(sizes), scene, job.domains[run.scene], labels, gsd))
         return rows
 
     def _open(self, number: int) -> None:

@@ -34,16 +34,16 @@ class TileRow:
         sizes: Bytes of the image and, if there is one, of the mask.
         scene: Block of the scene it belongs to.
         domain: Its domain.
-        gsd: Metres per pixel, or ``None`` if unknown.
         labels: 1, 0, or -1 where unknown.
+        gsd: Metres per pixel, or ``None`` if unknown.
     """
 
     name: str
     sizes: tuple[int, ...]
     scene: str
     domain: str
-    gsd: float | None
     labels: tuple[int, ...]
+    gsd: float | None = None
 
     def files(self) -> tuple[str, ...]:
         """Return image and mask, relative to the folder."""
@@ -81,7 +81,7 @@ class TileFolder:
 
     def append(self, rows: Sequence[TileRow]) -> None:
         """Note that the next task is finished."""
-        line = json.dumps([[row.name, row.sizes, row.scene, row.domain, row.gsd, row.labels] for row in rows])
+        line = json.dumps([[row.name, row.sizes, row.scene, row.domain, row.labels, row.gsd] for row in rows])
         with explained(self._journal), self._journal.open("ab") as file:
             file.write(f"{line}\n".encode())
             file.flush()
@@ -152,8 +152,8 @@ def put(path: Path, content: bytes) -> None:
 
 def _parse(line: bytes) -> list[TileRow]:
     return [
-        TileRow(name, tuple(sizes), scene, domain, gsd, tuple(labels))
-        for name, sizes, scene, domain, gsd, labels in json.loads(line)
+        TileRow(name, tuple(sizes), scene, domain, tuple(labels), *gsd)
+        for name, sizes, scene, domain, labels, *gsd in json.loads(line)
     ]
 
 
