@@ -117,7 +117,7 @@ def test_tiles_have_metres_per_pixel_from_the_georeference(tmp_path, crs, place,
     tile_scenes([scene], tmp_path / "city", labels=labels, **OPTIONS)
     (table,) = read_domains(tmp_path)
     if gsd is None:
-        assert {row["gsd"] for row in rows_of(tmp_path / "city")} == {""}
+        assert "gsd" not in rows_of(tmp_path / "city")[0]
         assert (table.gsd, ground_sides(table, range(6))) == (None, None)
     else:
         assert table.gsd == pytest.approx([gsd] * 6, rel=1e-3)

@@ -95,15 +95,17 @@ class TileFolder:
                 yield from _parse(line)
 
     def write_table(self, vocabulary: Sequence[str], *, masks: bool) -> None:
-        """Write ``labels.csv``."""
+        """Write ``labels.csv``, with a column ``gsd`` if the metres per pixel of any tile are known."""
+        scaled = any(row.gsd is not None for row in self.rows())
 
         def write(file: Any) -> None:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
             table = csv.writer(text, lineterminator="\n")
-            table.writerow(["path", *(["mask"] if masks else []), "scene", "domain", "gsd", *vocabulary])
+            gsd = ["gsd"] if scaled else []
+            table.writerow(["path", *(["mask"] if masks else []), "scene", "domain", *gsd, *vocabulary])
             for row in self.rows():
-                gsd = "" if row.gsd is None else f"{row.gsd:.6g}"
-                table.writerow([*row.files(), row.scene, row.domain, gsd, *("" if v < 0 else v for v in row.labels)])
+                gsd = ["" if row.gsd is None else f"{row.gsd:.6g}"] if scaled else []
+                table.writerow([*row.files(), row.scene, row.domain, *gsd, *("" if v < 0 else v for v in row.labels)])
             text.detach()
 
         replace_file(self.path / TABLE, write)
