@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import pydoc
+import re
 import subprocess
 import sys
 from functools import cache
@@ -165,10 +167,23 @@ def test_metrics_and_figures_load_neither_torchmetrics_nor_matplotlib(fresh):
 
 
 def test_every_public_name_is_there_and_no_other():
-    assert all(getattr(ldstyle, name) is not None for name in ldstyle.__all__)
-    assert set(ldstyle.__all__) <= set(dir(ldstyle))
+    public = {name for name in dir(ldstyle) if not name.startswith("_")}
+    assert all(getattr(ldstyle, name) is not None for name in public)
+    assert {*ldstyle.__all__, "StyledNet", "StyleContext", "StyledOutput", "LLAMConfig"} <= public
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    typed = {alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert typed - {None, "__version__"} == public  # type checkers see the same names
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         ldstyle.nonsense  # noqa: B018
+
+
+def test_the_help_of_the_package_is_a_page_that_names_everything():
+    page = pydoc.render_doc(ldstyle, renderer=pydoc.plaintext)
+    assert len(page.splitlines()) < 150
+    assert "net.loss(output, labels)" in page
+    for name in dir(ldstyle):
+        assert name.startswith("_") or re.search(rf"\b{name}\b", page), name
+    assert "class StyledNet" not in page  # it inherits a hundred methods from torch
 
 
 def test_every_terminal_shows_names_as_they_are():

@@ -79,9 +79,10 @@ def test_public_names_have_an_entry_with_their_docstring(site, page, module):
 
 def test_names_of_the_package_are_on_one_of_its_pages(site):
     texts = [page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html")]
-    modules = {name for name in ldstyle.__all__ if inspect.ismodule(getattr(ldstyle, name))}
+    names = {name for name in dir(ldstyle) if not name.startswith("_")}
+    modules = {name for name in names if inspect.ismodule(getattr(ldstyle, name))}
     assert all((site / "api" / f"{name}.html").is_file() for name in modules)
-    for name in set(ldstyle.__all__) - modules:
+    for name in names - modules:
         identifiers = [f'id="{prefix}.{name}"' for prefix in ("ldstyle", "ldstyle.config")]
         assert any(identifier in text for identifier in identifiers for text in texts), name
     assert not any(re.search(r":(func|class|meth|mod|data|attr):", text) for text in texts)

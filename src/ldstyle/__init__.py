@@ -19,7 +19,7 @@ Names:
                                  UniformConfig).
     StyleContext, StyledOutput   The labels and domains of a batch; the output of a styled network.
     data.Indexed                 Adds the sample index to a data set, for cached attention (``ld-*-gc``).
-    functional                   Every equation as a pure function.
+    functional, Moments          Every equation as a pure function; the mean and standard deviation that they take.
     metrics                      Average precision and F1 scores.
     load(path)                   A finished run as a classifier: ``ldstyle.load(path).predict(images)``.
 
@@ -36,52 +36,36 @@ from typing import TYPE_CHECKING, Any
 from ldstyle._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from ldstyle import data, functional, metrics
-    from ldstyle.config import (
-        CSUConfig,
-        CSULiteConfig,
-        DSUConfig,
-        EFDMixConfig,
-        GlobalConfig,
-        GradCamConfig,
-        LabelDecoupledConfig,
-        LLAMConfig,
-        MixStyleConfig,
-        UniformConfig,
-    )
-    from ldstyle.deploy.classifier import load
-    from ldstyle.method_files import methods
-    from ldstyle.nn import InsertionPoint, StyledNet, attach, insertion_points
-    from ldstyle.types import Moments, StyleContext, StyledOutput
+    from ldstyle import data as data
+    from ldstyle import functional as functional
+    from ldstyle import metrics as metrics
+    from ldstyle.config import CSUConfig as CSUConfig
+    from ldstyle.config import CSULiteConfig as CSULiteConfig
+    from ldstyle.config import DSUConfig as DSUConfig
+    from ldstyle.config import EFDMixConfig as EFDMixConfig
+    from ldstyle.config import GlobalConfig as GlobalConfig
+    from ldstyle.config import GradCamConfig as GradCamConfig
+    from ldstyle.config import LabelDecoupledConfig as LabelDecoupledConfig
+    from ldstyle.config import LLAMConfig as LLAMConfig
+    from ldstyle.config import MixStyleConfig as MixStyleConfig
+    from ldstyle.config import UniformConfig as UniformConfig
+    from ldstyle.deploy.classifier import load as load
+    from ldstyle.method_files import methods as methods
+    from ldstyle.nn import InsertionPoint as InsertionPoint
+    from ldstyle.nn import StyledNet as StyledNet
+    from ldstyle.nn import attach as attach
+    from ldstyle.nn import insertion_points as insertion_points
+    from ldstyle.types import Moments as Moments
+    from ldstyle.types import StyleContext as StyleContext
+    from ldstyle.types import StyledOutput as StyledOutput
 
-__all__ = [
-    "CSUConfig",
-    "CSULiteConfig",
-    "DSUConfig",
-    "EFDMixConfig",
-    "GlobalConfig",
-    "GradCamConfig",
-    "InsertionPoint",
-    "LLAMConfig",
-    "LabelDecoupledConfig",
-    "MixStyleConfig",
-    "Moments",
-    "StyleContext",
-    "StyledNet",
-    "StyledOutput",
-    "UniformConfig",
-    "attach",
-    "data",
-    "functional",
-    "insertion_points",
-    "load",
-    "methods",
-    "metrics",
-]
+# Classes are left out, so that `help(ldstyle)` is one page: it would list all methods that they inherit from torch.
+__all__ = ["attach", "data", "functional", "insertion_points", "load", "methods", "metrics"]
 
 _PARTS = ("config", "data", "functional", "metrics", "nn", "types", "seeding")
+_CONFIGS = ("CSU", "CSULite", "DSU", "EFDMix", "Global", "GradCam", "LLAM", "LabelDecoupled", "MixStyle", "Uniform")
 _HOMES = {
-    **{name: "config" for name in __all__ if name.endswith("Config")},
+    **{f"{name}Config": "config" for name in _CONFIGS},
     **dict.fromkeys(("InsertionPoint", "StyledNet", "attach", "insertion_points"), "nn"),
     **dict.fromkeys(("Moments", "StyleContext", "StyledOutput"), "types"),
     "load": "deploy.classifier",
@@ -99,4 +83,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    special = {name for name in globals() if name.startswith("__")} - {"__dir__", "__getattr__"}
+    return sorted({*special, *__all__, *_HOMES})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def require(holds: bool, rule: str, value: object) -> None:
@@ -36,3 +36,21 @@ def first_few(offenders: Iterable[str], *, limit: int = 3) -> str:
     names = [repr(name) for name in offenders]
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def kinds_of(sentences: Sequence[str], most: int = 3) -> str:
+    """Return the first sentence of each kind, with the number of the others.
+
+    Args:
+        sentences: Sentences on files; those that differ in their first quoted name only are of one kind.
+        most: Most kinds.
+    """
+    kinds: dict[str, list[str]] = {}
+    for sentence in sentences:
+        kinds.setdefault(sentence.partition("' ")[2] or sentence, []).append(sentence)
+    shown = [
+        alike[0] + (f" The same applies to {len(alike) - 1} more." if len(alike) > 1 else "")
+        for alike in list(kinds.values())[:most]
+    ]
+    left = sum(map(len, list(kinds.values())[most:]))
+    return " ".join([*shown, *([f"And {left} more."] if left else [])])

@@ -72,7 +72,9 @@ class StyleContext:
         for name in ("present", "domain", "index", "flips", "original", "known", "soft"):
             value = getattr(self, name)
             if not isinstance(value, Tensor) and (value is not None or name in ("present", "domain")):
-                raise TypeError(f"`{name}` must be a tensor; got {type(value).__name__}. Use torch.tensor({name}).")
+                named = isinstance(value, list | tuple) and any(isinstance(one, str) for one in value)
+                way_out = f"torch.tensor([names.index(one) for one in {name}])" if named else f"torch.tensor({name})"
+                raise TypeError(f"`{name}` must be a tensor; got {type(value).__name__}. Use {way_out}.")
         if self.present.dtype != torch.bool or self.present.ndim != 2:
             raise TypeError(
                 f"`present` must be a bool tensor of shape (B, L); got {self.present.dtype} of shape "

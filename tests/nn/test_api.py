@@ -95,7 +95,7 @@ def test_labels_and_loss_equal_a_context_and_the_objective():
 def test_an_unknown_label_takes_no_part_in_the_loss():
     images, labels, domain = batch()
     net = attach("efdmix").train()
-    output = net(images, labels=labels, domain=domain)
+    output = net(images, labels=labels, domain=domain, epoch=1)
     moved = output.logits.detach().clone()
     moved[0, 0] += 5
     assert torch.equal(net.loss(output, labels), net.loss(replace(output, logits=moved), labels))
@@ -131,12 +131,32 @@ def test_a_batch_of_one_domain_is_warned_of_once():
     images, labels, _ = batch()
     net = attach().train()
     with pytest.warns(UserWarning, match="All 6 samples.*domain 4") as warned:
-        net(images, labels=labels, domain=torch.full((BATCH,), 4))
+        net(images, labels=labels, domain=torch.full((BATCH,), 4), epoch=1)
     assert [warning.filename for warning in warned] == [__file__]  # points at the call
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        net(images, labels=labels, domain=torch.full((BATCH,), 4))
-        attach("ld-csu").train()(images, labels=labels, domain=torch.zeros(BATCH, dtype=torch.int64))
+        net(images, labels=labels, domain=torch.full((BATCH,), 4), epoch=1)
+        attach("ld-csu").train()(images, labels=labels, domain=torch.zeros(BATCH, dtype=torch.int64), epoch=1)
+
+
+def test_a_forgotten_epoch_is_warned_of_once():
+    images, labels, domain = batch()
+    net = attach().train()
+    with pytest.warns(UserWarning, match=r"`epoch` is not given.*warm-up of 5.*epoch=epoch"):
+        net(images, labels=labels, domain=domain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net(images, labels=labels, domain=domain)
+        attach("efdmix").train()(images, labels=labels, domain=domain)  # has no warm-up
+
+
+def test_names_of_domains_and_other_numbers_of_labels_are_answered():
+    images, labels, domain = batch()
+    net = attach().train()
+    with pytest.raises(TypeError, match=r"`domain` must be a tensor.*names\.index"):
+        net(images, labels=labels, domain=["aid"] * BATCH, epoch=1)
+    with pytest.raises(ValueError, match=rf"`labels` .*{LABELS}\) to match.*got \({BATCH}, {LABELS - 1}\)"):
+        net(images, labels=labels[:, 1:], domain=domain, epoch=1)
 
 
 def test_cached_attention_that_was_never_refreshed_is_warned_of():
@@ -158,7 +178,7 @@ def test_cached_attention_that_was_never_refreshed_is_warned_of():
 def test_cached_attention_asks_for_sample_numbers():
     images, labels, domain = batch()
     with pytest.raises(ValueError, match=r"`index`.*got None.*ldstyle\.data\.Indexed"):
-        attach("ld-efdmix-gc", num_samples=BATCH).train()(images, labels=labels, domain=domain)
+        attach("ld-efdmix-gc", num_samples=BATCH).train()(images, labels=labels, domain=domain, epoch=1)
 
 
 def test_indexed_adds_the_number_of_a_sample():

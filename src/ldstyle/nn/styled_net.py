@@ -150,7 +150,7 @@ class StyledNet(nn.Module):
         *,
         labels: Tensor | None = None,
         domain: Tensor | None = None,
-        epoch: int = 1,
+        epoch: int | None = None,
         index: Tensor | None = None,
         flips: Tensor | None = None,
     ) -> Any:
@@ -161,7 +161,8 @@ class StyledNet(nn.Module):
             context: Labels, domains and origin of a training batch, instead of the arguments below.
             labels: 1 present, 0 absent, NaN or negative where unknown, (B, L); or bool.
             domain: Domain number of each image from 0, (B,) int64.
-            epoch: Epoch of training, counted from 1.
+            epoch: Epoch of training, counted from 1. Without it every epoch is the first, in which methods with a
+                warm-up run their global operator.
             index: Number of each image in the training set, (B,) int64; needed by cached attention.
             flips: Whether the image was flipped horizontally and vertically, (B, 2) bool; used by cached attention.
 
@@ -267,13 +268,19 @@ class StyledNet(nn.Module):
 
     @eager
     def _context(
-        self, labels: Tensor, domain: Tensor | None, epoch: int, index: Tensor | None, flips: Tensor | None
+        self, labels: Tensor, domain: Tensor | None, epoch: int | None, index: Tensor | None, flips: Tensor | None
     ) -> StyleContext:
         if domain is None:
             raise ValueError("`domain` must be given with `labels`; got None. Give the domain of each image, (B,).")
-        context = StyleContext.of_labels(labels, domain, index=index, flips=flips, epoch=epoch)
+        context = StyleContext.of_labels(labels, domain, index=index, flips=flips, epoch=1 if epoch is None else epoch)
         if self.training:
             self._advise(context)
+            if epoch is None and isinstance(self.style, LabelDecoupledConfig) and self.style.warmup_epochs:
+                self._warn(
+                    "epoch",
+                    f"`epoch` is not given, so the warm-up of {self.style.warmup_epochs} epochs never ends and the "
+                    "per-label path never runs. Call net(images, labels=labels, domain=domain, epoch=epoch), from 1.",
+                )
         return context
 
     @eager
@@ -318,8 +325,8 @@ class StyledNet(nn.Module):
         expected = (images.shape[0], self.num_labels)
         if tuple(context.present.shape) != expected:
             raise ValueError(
-                f"`context.present` must have shape (B, L) = {expected} to match the images and num_labels; got "
-                f"{tuple(context.present.shape)}."
+                f"`labels` (`context.present`) must have shape (B, L) = {expected} to match the images and num_labels; "
+                f"got {tuple(context.present.shape)}."
             )
         if self.cams is not None:  # at the first step, not when the first maps are used
             self.cams.checked(context.index)

@@ -51,7 +51,18 @@ def test_unreadable_images_are_named_and_counted(root, make_image):
     (problem,) = found.problems
     assert problem.startswith("4 of 5 samples of 'mine' cannot be read. ")
     assert "b.png' cannot be used" in problem
-    assert problem.endswith("And 1 more.")
+    assert problem.endswith("The same applies to 3 more.")
+
+
+def test_a_fourth_band_that_is_not_used_is_noted(root):
+    for name in ("a", "mask"):
+        (root / "mine" / f"{name}.png").unlink()
+    Image.new("RGBA", (8, 8)).save(root / "mine" / "a.tif")
+    (root / "mine" / "labels.csv").write_text("path,tree\na.tif,1\n")
+    found = inspect(root, "mine")
+    assert found.problems == ()
+    assert any("a.tif' have 4 bands" in note and "--bands 1 2 3 4" in note for note in found.notes)
+    assert not any("bands" in note for note in inspect(root, "mine", bands=(1, 2, 3, 4)).notes)
 
 
 def test_an_unreadable_mask_is_a_problem(root, make_image):

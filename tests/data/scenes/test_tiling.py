@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import signal
 import sqlite3
@@ -29,6 +30,7 @@ from tests.data.scenes.scenes import (  # noqa: E402
 )
 
 from ldstyle.data.domains.discovery import read_domains  # noqa: E402
+from ldstyle.data.ground import ground_sides  # noqa: E402
 from ldstyle.data.loading.splits import PARTS, split_domain  # noqa: E402
 from ldstyle.data.scenes.cutting import TileRules  # noqa: E402
 from ldstyle.data.scenes.grid import BlockGrid  # noqa: E402
@@ -74,7 +76,7 @@ def test_tiles_masks_and_labels_equal_a_slow_pixelwise_oracle(tmp_path):
     labels = LabelSource((write_polygons(tmp_path / "p.geojson", SHAPES),))
     made = tile_scenes([scene], tmp_path / "city", labels=labels, **OPTIONS)
     rows = rows_of(tmp_path / "city")
-    assert list(rows[0]) == ["path", "mask", "scene", "domain", "building", "water"]
+    assert list(rows[0]) == ["path", "mask", "scene", "domain", "gsd", "building", "water"]
     assert made.tiles == len(rows) == 3 * 4
     regions = slow_regions(SHAPES, 65, 85)
     for row in rows:
@@ -93,6 +95,43 @@ def test_tiles_masks_and_labels_equal_a_slow_pixelwise_oracle(tmp_path):
     assert made.counts == {"building": (2, 9, 1), "water": (4, 8, 0)}
     (table,) = read_domains(tmp_path)
     assert (table.domain, len(table), table.vocabulary) == ("city", 12, ("building", "water"))
+
+
+@pytest.mark.parametrize(
+    ("crs", "place", "gsd"),
+    [
+        (UTM, (RESOLUTION, LEFT, TOP), 0.5),
+        ("EPSG:2263", (2.0, 1_000_000, 200_000), 2 * 0.3048006),  # US survey feet
+        ("EPSG:3857", (2.0, 1_669_792, 8_399_738), 1.0),  # at 60 degrees north
+        ("EPSG:4326", (1e-5, 10, 0), 1.1132),
+        ("EPSG:4326", (1e-5, 10, 60), 1.1132 * 0.5**0.5),
+        ('LOCAL_CS["site",UNIT["metre",1]]', (0.5, 0, 0), None),
+        (None, None, None),
+    ],
+)
+def test_tiles_have_metres_per_pixel_from_the_georeference(tmp_path, crs, place, gsd):
+    place = {"transform": rasterio.Affine(place[0], 0, place[1], 0, -place[0], place[2])} if place else {}
+    scene = write_raster(tmp_path / "scene.tif", noise(40, 60), crs=crs, **place)
+    classes = write_raster(tmp_path / "classes.tif", noise(40, 60, bands=1) // 128, crs=crs, **place)
+    labels = LabelSource((classes,), classes={"1": "water"})
+    tile_scenes([scene], tmp_path / "city", labels=labels, **OPTIONS)
+    (table,) = read_domains(tmp_path)
+    if gsd is None:
+        assert "gsd" not in rows_of(tmp_path / "city")[0]
+        assert (table.gsd, ground_sides(table, range(6))) == (None, None)
+    else:
+        assert table.gsd == pytest.approx([gsd] * 6, rel=1e-3)
+        assert ground_sides(table, range(6)) == pytest.approx((20 * gsd, 20 * gsd), rel=1e-3)
+
+
+def test_degrees_are_metres_at_the_latitude_of_the_tile(tmp_path):
+    place = rasterio.Affine(0.5, 0, 10, 0, -0.5, 80)
+    scene = write_raster(tmp_path / "scene.tif", noise(160, 20), crs="EPSG:4326", transform=place)
+    classes = write_raster(tmp_path / "classes.tif", noise(160, 20, bands=1), crs="EPSG:4326", transform=place)
+    tile_scenes([scene], tmp_path / "world", labels=LabelSource((classes,), classes={"1": "water"}), **OPTIONS)
+    (table,) = read_domains(tmp_path)
+    expected = [0.5 * 111_320 * math.sqrt(math.cos(math.radians(latitude))) for latitude in range(75, -1, -10)]
+    assert table.gsd == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:3035"])
@@ -378,9 +417,20 @@ def test_missing_and_wrong_reference_systems_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"wrong.geojson' are outside all scenes: .* EPSG:32634"):
         tile_scenes([scene], tmp_path / "b", labels=LabelSource((tmp_path / "wrong.geojson",)), **OPTIONS)
     mask = write_raster(tmp_path / "mask.tif", np.ones((1, 30, 40), dtype=np.uint8), crs=None)
-    with pytest.raises(ValueError, match=r"mask.tif' has no reference system to align"):
+    with pytest.raises(ValueError, match=r"mask.tif' has no reference system"):
         tile_scenes([scene], tmp_path / "c", labels=LabelSource((mask,), classes={"1": "roof"}), **OPTIONS)
     assert not any((tmp_path / name).exists() for name in "abc")
+
+
+def test_local_coordinates_are_kept_and_other_systems_refused(tmp_path):
+    local = rasterio.CRS.from_wkt('LOCAL_CS["site",UNIT["metre",1]]')
+    scene = write_raster(tmp_path / "scene.tif", noise(40, 60), crs=local)
+    labels = LabelSource((write_polygons(tmp_path / "p.geojson", SHAPES),))
+    with pytest.raises(ValueError, match=r"scene.tif' has local coordinates"):
+        tile_scenes([scene], tmp_path / "out", labels=labels, **OPTIONS)
+    classes = write_raster(tmp_path / "classes.tif", noise(40, 80, bands=1))
+    with pytest.raises(ValueError, match=r"classes.tif' and .*the scene has .* local"):
+        tile_scenes([scene], tmp_path / "out", labels=LabelSource((classes,), classes={"1": "water"}), **OPTIONS)
 
 
 def test_polygons_without_a_reference_system_need_one(tmp_path):

@@ -9,7 +9,6 @@ from tests.deploy.models import SIZE, write_model
 from ldstyle.deploy.scene.ground import (
     GroundScale,
     matching_tile,
-    metres_per_pixel,
     scale_words,
     trained_scale,
     unscaled_sources,
@@ -66,13 +65,6 @@ def test_stated_values_are_one_for_all_or_one_for_each_source(model):
 def test_a_ground_sampling_distance_must_be_positive(model, value):
     with pytest.raises(ValueError, match=rf"--trained-gsd .*got {value:g}"):
         trained_scale(model, (value,))
-
-
-def test_degrees_shrink_towards_the_poles():
-    equator = metres_per_pixel(1e-5, 1e-5, degrees=True, unit=1, latitude=0)
-    assert equator == pytest.approx(1.1132)
-    assert metres_per_pixel(1e-5, 1e-5, degrees=True, unit=1, latitude=60) == pytest.approx(equator * math.sqrt(0.5))
-    assert metres_per_pixel(2, 2, degrees=False, unit=0.3048, latitude=45) == pytest.approx(0.6096)
 
 
 def test_a_matching_tile_shows_as_much_ground():

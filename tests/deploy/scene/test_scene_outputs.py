@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import sqlite3
+import subprocess
 import threading
 from contextlib import closing
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from tests.deploy.models import SIZE, VOCABULARY, pixels, write_model
 
+from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.deploy.classifier import load
+from ldstyle.deploy.scene.colours import colour_of
 from ldstyle.deploy.scene.ground import range_words
 from ldstyle.deploy.scene.mapping import MapOptions, map_scene
 from ldstyle.deploy.scene.reader import open_scene
@@ -93,6 +98,24 @@ def test_the_style_of_the_raster_has_its_name_and_first_label(made):
     assert ramp["stops"] == f"0.5;{channels},128"
 
 
+def test_qgis_finds_both_styles_and_shows_the_colours_of_the_labels(made):
+    _, scene_map = made
+    python = "/usr/bin/python3"
+    if not Path(python).is_file() or subprocess.run([python, "-c", "import qgis.core"], capture_output=True).returncode:
+        pytest.skip("QGIS is not installed for the Python of the system")
+    command = [python, str(Path(__file__).with_name("qgis_view.py")), str(scene_map.raster.with_suffix(""))]
+    environment = {"PATH": os.environ["PATH"], "QT_QPA_PLATFORM": "offscreen"}
+    shown = json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+    assert shown["valid"]
+    assert shown["bands"] == [f"Band {number}: {name}" for number, name in enumerate(VOCABULARY, start=1)]
+    assert shown["band"] == 1
+    first = colour_of(0)
+    assert shown["colours"] == [[0, first, 0], [0.5, first, 128], [1, first, 255]]
+    assert shown["middle"] == [True, *(int(first[i : i + 2], 16) for i in (1, 3, 5)), 128]
+    assert shown["regions"] == scene_map.regions
+    assert shown["categories"] == [[name, colour_of(number)] for number, name in enumerate(VOCABULARY)]
+
+
 def test_the_stac_item_says_where_when_and_by_which_model(made):
     classifier, scene_map = made
     item = json.loads(scene_map.others["stac"].read_text())
@@ -108,7 +131,7 @@ def test_the_stac_item_says_where_when_and_by_which_model(made):
     means = [255 * mean for mean in classifier.model.preprocessing.mean]
     assert [one["mean"] for one in taken["value_scaling"]] == pytest.approx(means)
     (given,) = properties["mlm:output"]
-    assert [one["title"] for one in given["classification:classes"]] == list(VOCABULARY)
+    assert [one["name"] for one in given["classification:classes"]] == list(VOCABULARY)
     assert [band["name"] for band in item["assets"]["probabilities"]["bands"]] == list(VOCABULARY)
     west, south, east, north = item["bbox"]
     assert (west, north) == pytest.approx((15.0, 45.1534), abs=1e-3)
@@ -139,7 +162,8 @@ def require_valid(item):
         assert len(taken["value_scaling"]) in (1, taken["input"]["shape"][1])
         for one in taken["value_scaling"]:
             assert set(one) == {"type", "mean", "stddev"}
-        # Named bands must be described by the item itself.
+        # An input has the dimension `bands` if and only if it names them, and the item must describe them.
+        assert ("bands" in taken["input"]["dim_order"]) == bool(taken["bands"])
         assert taken["bands"] == [band["name"] for band in properties.get("bands", [])]
     for given in properties["mlm:output"]:
         assert {"name", "tasks", "result"} <= set(given)
@@ -166,12 +190,55 @@ def test_the_stac_item_is_valid_for_every_name_and_reference_system(made, tmp_pa
     assert properties["proj:code"] is None
     assert rasterio.CRS.from_wkt(properties["proj:wkt2"]) == local
     classes = properties["mlm:output"][0]["classification:classes"]
-    assert [(one["name"], one["title"]) for one in classes] == [
+    assert [(one["name"], one["description"].split(":")[0]) for one in classes] == [
         ("Urban-fabric-dense", names[0]), ("wasser-ufer", names[1]), ("label-2", names[2]),
     ]  # fmt: skip
-    pystac = pytest.importorskip("pystac", reason="an independent reader of STAC")
-    read = pystac.Item.from_dict(item)
-    assert read.to_dict()["properties"] == properties
+
+
+BANDS = ImageFormat((2, 1, 4), ("nir", "red", "swir"), 12, "uint16", ((0, 10_000), (0, 8_000), (5, 9_000)))
+
+
+def require_part(whole, part):
+    """Check that all fields are in another object, which may have more."""
+    if isinstance(part, dict):
+        assert set(part) <= set(whole)
+        for name, value in part.items():
+            require_part(whole[name], value)
+    elif isinstance(part, list):
+        for one, other in zip(whole, part, strict=True):
+            require_part(one, other)
+    else:
+        assert whole == part
+
+
+def write_item(tmp_path, image_format):
+    write_model(tmp_path / "run", **({} if image_format is None else {"image_format": image_format}))
+    bands = 3 if image_format is None else 12
+    image = np.repeat(pixels(1), bands // 3, axis=2).astype("uint8" if image_format is None else "uint16")
+    scene = write_scene(tmp_path / "s.tif", image)
+    item = json.loads(map_scene(load(tmp_path / "run"), scene, tmp_path / "m.tif").others["stac"].read_text())
+    require_valid(item)
+    return item
+
+
+@pytest.mark.parametrize("image_format", [None, BANDS])
+def test_the_stac_item_passes_the_schema_of_stac(tmp_path, image_format):
+    pystac = pytest.importorskip("pystac", reason="the schemas of STAC")
+    pytest.importorskip("jsonschema")
+    from pystac.validation.stac_validator import JsonSchemaSTACValidator
+
+    item = write_item(tmp_path, image_format)
+    # That of STAC itself is in the package; those of the extensions are at addresses.
+    JsonSchemaSTACValidator().validate_core(item, pystac.STACObjectType.ITEM, item["stac_version"])
+    assert pystac.Item.from_dict(item).to_dict()["properties"] == item["properties"]
+
+
+@pytest.mark.parametrize("image_format", [None, BANDS])
+def test_the_stac_item_is_read_by_the_authors_of_the_model_extension(tmp_path, image_format):
+    mlm = pytest.importorskip("stac_model.schema", reason="not in the extra `dev`: it pins pip")
+    item = write_item(tmp_path, image_format)
+    read = json.loads(mlm.MLModelProperties(**item["properties"]).model_dump_json(by_alias=True))
+    require_part(read, {name: value for name, value in item["properties"].items() if name.startswith("mlm:")})
 
 
 def test_without_a_reference_system_the_files_are_there_without_a_place(made, tmp_path):
@@ -183,6 +250,19 @@ def test_without_a_reference_system_the_files_are_there_without_a_place(made, tm
     require_valid(item)
     assert item["geometry"] is None
     assert pyogrio.read_info(scene_map.others["geopackage"], layer="footprints")["crs"] is None
+
+
+def test_a_scene_in_local_coordinates_is_mapped_in_them(made, tmp_path):
+    classifier, _ = made
+    local = rasterio.CRS.from_wkt('LOCAL_CS["site",UNIT["metre",1]]')
+    scene = write_scene(tmp_path / "s.tif", pixels(1), crs=local, transform=rasterio.Affine(0.5, 0, 7, 0, -0.5, 9))
+    scene_map = map_scene(classifier, scene, tmp_path / "m.tif", options=MapOptions(preview=True))
+    assert any("local coordinates" in sentence for sentence in scene_map.sentences)
+    item = json.loads(scene_map.others["stac"].read_text())
+    require_valid(item)
+    assert item["geometry"] is None
+    for feature in json.loads(scene_map.footprints.read_text())["features"]:
+        assert min(x for x, _ in feature["geometry"]["coordinates"][0]) == 7
 
 
 class Ranges(SimpleHTTPRequestHandler):
@@ -286,6 +366,16 @@ def test_a_model_of_many_bands_reads_as_many(tmp_path):
     with (
         pytest.raises(ValueError, match=r"--bands must be 6 numbers in 1 .. 5"),
         open_scene(scene, bands=None, limits=None, fill=(0.5,) * 6),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("count", "way_out"), [(2, "Map a scene with all 3"), (5, "--bands")])
+def test_a_scene_of_other_bands_than_the_training_images_is_answered(tmp_path, count, way_out):
+    scene = write_scene(tmp_path / "s.tif", np.ones((SIZE, SIZE, count), np.uint16))
+    with (
+        pytest.raises(ValueError, match=rf"s.tif' has {count} bands.* had 12.* nir, red, swir\. .*{way_out}"),
+        open_scene(scene, bands=None, limits=None, fill=(0.5,) * 3, image_format=BANDS),
     ):
         pass
 

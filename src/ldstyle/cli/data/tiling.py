@@ -82,7 +82,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--min-valid", type=float, default=0.5, help="fraction of a tile that must have data (default: %(default)s)"
     )
     command.add_argument(
-        "--workers", type=int, default=1, help="processes, each with about 250 MB (default: %(default)s)"
+        "--workers", type=int, default=1, help="processes, each with about 180 MB (default: %(default)s)"
     )
     command.add_argument(
         "--allow-virtual",

@@ -17,9 +17,9 @@ from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.domains.table1 import differences
 from ldstyle.data.domains.vocabulary import LabelMap
 from ldstyle.data.loading.bands import find_format, image_extent, load_image
-from ldstyle.data.loading.decode import decode_mask, image_size
+from ldstyle.data.loading.decode import decode_mask, image_size, tiff_bands
 from ldstyle.data.loading.image_format import Bands, ImageFormat, Range
-from ldstyle.messages import first_few
+from ldstyle.messages import first_few, kinds_of
 
 PROBE_SIZE = 32
 
@@ -80,12 +80,17 @@ def inspect_domain(
     sizes, unreadable = _probe(table, image_format, progress)
     sentences = [str(problem) for problem in problems]
     if unreadable:
-        few = " ".join(unreadable[:3]) + (f" And {len(unreadable) - 3} more." if len(unreadable) > 3 else "")
-        sentences.append(f"{len(unreadable)} of {len(table)} samples of {name!r} cannot be read. {few}")
+        count = f"{len(unreadable)} of {len(table)} samples"
+        sentences.append(f"{count} of {name!r} cannot be read. {kinds_of(unreadable)}")
     notes = differences(labelled)
     unscaled = 0 if labelled.gsd is None else sum(value is None for value in labelled.gsd)
     if unscaled:
         notes.append(f"{name}: gsd is blank in {unscaled} of {len(labelled)} rows")
+    if image_format is None and there and tiff_bands(table.path(there[0])) == 4:
+        notes.append(
+            f"{name}: images such as '{table.path(there[0])}' have 4 bands, of which the first three are used; "
+            "--bands 1 2 3 4 uses all (--data.bands 1,2,3,4 in training)"
+        )
     unlisted = [] if source.archive else unlisted_images(source.path)
     if unlisted:
         notes.append(f"{name}: {len(unlisted)} images are not in '{source.path.name}': {first_few(unlisted)}")

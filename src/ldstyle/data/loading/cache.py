@@ -33,7 +33,7 @@ from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem
 from ldstyle.data.loading.cache_files import SourceFile, Times, hash_sources, read_sources, stat_sources
 from ldstyle.data.loading.decode import require_side
 from ldstyle.data.loading.image_format import ImageFormat
-from ldstyle.messages import first_few
+from ldstyle.messages import kinds_of
 
 FORMAT = 2
 """Version of the layout and of the decoding rules; a change of either makes new caches."""
@@ -202,8 +202,8 @@ def _build(
             file.close()
     if unusable:
         raise ValueError(
-            f"{len(unusable)} of {len(table)} samples of {table.domain!r} cannot be used: {first_few(unusable)}. "
-            "Mend the files or drop their rows; `ldstyle data check` lists them all."
+            f"{len(unusable)} of {len(table)} samples of {table.domain!r} cannot be used. {kinds_of(unusable)} "
+            "Mend the files or drop their rows; `ldstyle data check` looks at every file."
         )
     parts = zip(names, checks, strict=True)
     described = {name: {"content": check.hexdigest(), **_stat(folder / name)} for name, check in parts}

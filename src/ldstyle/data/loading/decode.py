@@ -20,6 +20,7 @@ JPEG is decoded at full size before resizing: the decoder's own reduction is fas
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 import zlib
@@ -63,7 +64,15 @@ _EIGHT_BITS = (
     "Images must have 8 bits per channel unless their range of values is given: set --data.range LOW,HIGH, or "
     "percentiles such as 1%,99%, to train on them (--range LOW HIGH in `ldstyle data` and `ldstyle map`)"
 )
-_MANY_BANDS = "for other images set --data.bands, and --data.range unless they have 8 bits"
+_MANY_BANDS = (
+    "it is not 8-bit RGB. For other bands or more bits set --data.range LOW,HIGH, or percentiles such as 1%,99% "
+    "(--range LOW HIGH in `ldstyle data`); --data.bands chooses bands"
+)
+_RASTERS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"\x93NUMPY")
+"""First bytes of files that may have any bands: TIFF, BigTIFF and NumPy."""
+
+# Pillow reports the layouts that it cannot read there, besides raising an error.
+logging.getLogger("PIL.TiffImagePlugin").addHandler(logging.NullHandler())
 
 
 def decode(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np.uint8]:
@@ -128,6 +137,15 @@ def image_size(path: Path) -> tuple[int, int]:
     return (height, width) if turned else (width, height)
 
 
+def tiff_bands(path: Path) -> int:
+    """Return the number of bands of a TIFF image that `decode` takes, 0 for other formats."""
+    try:
+        with _identified(path, read_file(path)) as image:
+            return len(image.getbands()) if image.format == "TIFF" else 0
+    except ValueError:
+        return 0
+
+
 @contextmanager
 def opened(path: Path, content: bytes | None, *, deep: bool = False) -> Iterator[Image.Image]:
     """Open and load an image, turned by its EXIF orientation.
@@ -154,12 +172,8 @@ def _identified(path: Path, content: bytes) -> Iterator[Image.Image]:
         with Image.open(BytesIO(content), formats=tuple(IMAGE_FORMATS)) as image:
             yield image
     except UnidentifiedImageError:
-        formats = ", ".join(IMAGE_FORMATS)
-        reason = (
-            f"its format or sample layout is none of {formats} with 8-bit RGB; {_MANY_BANDS}"
-            if content
-            else "it is empty"
-        )
+        reason = f"its format is none of {', '.join(IMAGE_FORMATS)}" if content else "it is empty"
+        reason = _MANY_BANDS if content.startswith(_RASTERS) else reason
         raise ValueError(f"'{path}' cannot be used: {reason}.") from None
     except _DAMAGE as error:
         raise ValueError(f"'{path}' cannot be used: {str(error) or type(error).__name__}.") from error

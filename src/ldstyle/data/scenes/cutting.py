@@ -16,7 +16,14 @@ from PIL import Image
 from ldstyle.data.scenes.grid import Position
 from ldstyle.data.scenes.label_source import LabelSource, SceneLabels, Window
 from ldstyle.data.scenes.labels import open_labels
-from ldstyle.data.scenes.raster import has_data_everywhere, open_raster, rasterio, readable, shifted
+from ldstyle.data.scenes.raster import (
+    ground_sampling_distance,
+    has_data_everywhere,
+    open_raster,
+    rasterio,
+    readable,
+    shifted,
+)
 from ldstyle.data.scenes.tile_folder import IMAGES, MASKS, TileRow, put
 
 
@@ -138,12 +145,14 @@ class Cutter:
             unknown = 0 if annotated is None else np.count_nonzero(valid[:, part] & ~annotated[:, part])
             covered = np.count_nonzero(regions[:, :, part], axis=(1, 2)) / known
             name = f"{job.stems[run.scene]}_{run.row.offset:06d}_{tile.offset:06d}"
-            sizes = [self._put(f"{IMAGES}/{name}.tif", self._encode(pixels[:, :, part], run.row.offset, tile.offset))]
+            place = shifted(self._scene.transform, top=run.row.offset, left=tile.offset)
+            sizes = [self._put(f"{IMAGES}/{name}.tif", self._encode(pixels[:, :, part], place))]
             if bits is not None:
                 sizes.append(self._put(f"{MASKS}/{name}.png", _png(bits[:, part])))
             scene = f"{job.stems[run.scene]}-{run.row.block}-{tile.block}"
             labels = job.rules.judge(covered, unknown / known)
-            rows.append(TileRow(name, tuple(sizes), scene, job.domains[run.scene], labels))
+            gsd = ground_sampling_distance(self._scene.crs, place, size, size)
+            rows.append(TileRow(name, tuple(sizes), scene, job.domains[run.scene], labels, gsd))
         return rows
 
     def _open(self, number: int) -> None:
@@ -171,7 +180,7 @@ class Cutter:
             pixels[:, ~valid] = 0
         return pixels, valid
 
-    def _encode(self, pixels: NDArray[Any], top: int, left: int) -> bytes:
+    def _encode(self, pixels: NDArray[Any], place: Any) -> bytes:
         """Return a tile as GeoTIFF, in memory: GDAL reports a full disk too late."""
         scene, library = self._scene, rasterio()
         kind = pixels.dtype
@@ -183,7 +192,7 @@ class Cutter:
             "width": self.job.size,
             "nodata": scene.nodata,
             "crs": scene.crs,
-            "transform": shifted(scene.transform, top=top, left=left),
+            "transform": place,
             "blockysize": self.job.size,
             "interleave": "pixel",
             # The fastest level: higher ones take twice the time and save a few percent.

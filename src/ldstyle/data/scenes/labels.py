@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ldstyle.data.domains.csv import DESCRIPTIVE
 from ldstyle.data.scenes.label_source import LabelSource, SceneLabels, Window
 from ldstyle.data.scenes.polygons import read_classes, read_polygons
-from ldstyle.data.scenes.raster import open_raster, rasterio, readable
+from ldstyle.data.scenes.raster import is_on_earth, open_raster, rasterio, readable
 from ldstyle.messages import first_few
 
 
@@ -61,11 +61,11 @@ def open_labels(source: LabelSource, number: int, scene: Any, vocabulary: Sequen
 
 
 def _warped(raster: Any, scene: Any, path: Path) -> Any:
-    if raster.crs is None or scene.crs is None:
-        named = "the scene" if scene.crs is None else f"'{path}'"
+    if not (is_on_earth(raster.crs) and is_on_earth(scene.crs)):
+        named = f"'{path}'" if is_on_earth(scene.crs) else "the scene"
         raise ValueError(
-            f"'{path}' and '{scene.name}' differ in size or position, and {named} has no reference system to align "
-            "them by. Assign one, e.g. with `gdal_edit.py -a_srs EPSG:32633 FILE`."
+            f"'{path}' and '{scene.name}' differ in size or position, and {named} has no reference system, or a "
+            "local one, to align them by. Assign one, e.g. with `gdal_edit.py -a_srs EPSG:32633 FILE`."
         )
     return rasterio().vrt.WarpedVRT(
         raster, crs=scene.crs, transform=scene.transform, height=scene.height, width=scene.width, add_alpha=True

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldstyle.data.scenes.label_source import LabelSource, Window
-from ldstyle.data.scenes.raster import rasterio, shifted
+from ldstyle.data.scenes.raster import is_on_earth, rasterio, shifted
 from ldstyle.messages import did_you_mean
 
 _POLYGONS = (3, 6)  # shapely's numbers of Polygon and MultiPolygon
@@ -76,6 +76,11 @@ def read_polygons(source: LabelSource, scene: Any, vocabulary: Sequence[str]) ->
             "e.g. with `gdal_edit.py -a_srs EPSG:32633 -a_ullr LEFT TOP RIGHT BOTTOM FILE`, or warp it with `gdalwarp`."
         )
     stored = _read(source, scene)
+    if stored.crs != scene.crs and not is_on_earth(scene.crs):
+        raise ValueError(
+            f"'{scene.name}' has local coordinates, so polygons in another reference system cannot be laid over it. "
+            "Reproject them, or assign another one with `gdal_edit.py -a_srs EPSG:32633 FILE`."
+        )
     shapes = shapely.from_wkb(stored.geometry)
     labels = np.array([_label(source, value, vocabulary) for value in stored.values(len(shapes))], dtype=np.int64)
     kept = (labels >= 0) & ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
@@ -177,7 +182,7 @@ def require_overlap(source: LabelSource, scenes: Sequence[Extent]) -> None:
 
 def bounds_in(scene: Any, crs: Any) -> tuple[float, float, float, float] | None:
     """Return the extent of a scene in another reference system, ``None`` if it has none there."""
-    if scene.crs is None:
+    if scene.crs is None or not (is_on_earth(scene.crs) and is_on_earth(crs)):
         return None
     try:
         left, bottom, right, top = rasterio().warp.transform_bounds(scene.crs, crs, *scene.bounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ DRIVERS = {
 """First bytes of the formats that are read, and the driver of GDAL for each; all others may refer to other files."""
 
 _SIDE_FILES = (".ovr", ".msk")
+_WEB_MERCATOR = (3857, 900913)
+_EARTH_RADIUS = 6_378_137.0
 
 
 def rasterio() -> Any:
@@ -135,3 +138,33 @@ def shifted(transform: Any, *, top: int, left: int) -> Any:
     """Return the transform of a window: from (column, row) of its pixels to coordinates."""
     a, b, c, d, e, f = transform[:6]
     return type(transform)(a, b, c + a * left + b * top, d, e, f + d * left + e * top)
+
+
+def is_on_earth(crs: Any) -> bool:
+    """Return whether a reference system has longitudes and latitudes; a local one, e.g. of a building site, has not."""
+    return crs is not None and (crs.is_geographic or crs.is_projected)
+
+
+def ground_sampling_distance(crs: Any, transform: Any, height: int, width: int) -> float | None:
+    """Return the metres per pixel in the middle of a raster, or ``None`` if it has no georeference.
+
+    Pixels of other than square shape have the side of a square of their area.
+
+    Args:
+        crs: Reference system, or ``None``.
+        transform: From (column, row) of the pixels to coordinates.
+        height: Rows of the raster.
+        width: Columns of the raster.
+    """
+    if transform.is_identity or not is_on_earth(crs):
+        return None
+    a, b, c, d, e, f = transform[:6]
+    side = math.sqrt(math.hypot(a, d) * math.hypot(b, e))
+    x, y = c + (a * width + b * height) / 2, f + (d * width + e * height) / 2
+    if crs.is_geographic:
+        angle = float(crs.units_factor[1])  # radians per unit
+        return side * angle * _EARTH_RADIUS * math.sqrt(abs(math.cos(y * angle)))
+    unit = float(crs.linear_units_factor[1])
+    if crs.to_epsg() in _WEB_MERCATOR:  # its metres are those of the equator
+        unit *= math.cos(math.radians(rasterio().warp.transform(crs, "EPSG:4326", [x], [y])[1][0]))
+    return side * unit

@@ -35,6 +35,7 @@ class TileRow:
         scene: Block of the scene it belongs to.
         domain: Its domain.
         labels: 1, 0, or -1 where unknown.
+        gsd: Metres per pixel, or ``None`` if unknown.
     """
 
     name: str
@@ -42,6 +43,7 @@ class TileRow:
     scene: str
     domain: str
     labels: tuple[int, ...]
+    gsd: float | None = None
 
     def files(self) -> tuple[str, ...]:
         """Return image and mask, relative to the folder."""
@@ -79,7 +81,7 @@ class TileFolder:
 
     def append(self, rows: Sequence[TileRow]) -> None:
         """Note that the next task is finished."""
-        line = json.dumps([[row.name, row.sizes, row.scene, row.domain, row.labels] for row in rows])
+        line = json.dumps([[row.name, row.sizes, row.scene, row.domain, row.labels, row.gsd] for row in rows])
         with explained(self._journal), self._journal.open("ab") as file:
             file.write(f"{line}\n".encode())
             file.flush()
@@ -93,14 +95,17 @@ class TileFolder:
                 yield from _parse(line)
 
     def write_table(self, vocabulary: Sequence[str], *, masks: bool) -> None:
-        """Write ``labels.csv``."""
+        """Write ``labels.csv``, with a column ``gsd`` if the metres per pixel of any tile are known."""
+        scaled = any(row.gsd is not None for row in self.rows())
 
         def write(file: Any) -> None:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
             table = csv.writer(text, lineterminator="\n")
-            table.writerow(["path", *(["mask"] if masks else []), "scene", "domain", *vocabulary])
+            gsd = ["gsd"] if scaled else []
+            table.writerow(["path", *(["mask"] if masks else []), "scene", "domain", *gsd, *vocabulary])
             for row in self.rows():
-                table.writerow([*row.files(), row.scene, row.domain, *("" if v < 0 else v for v in row.labels)])
+                gsd = ["" if row.gsd is None else f"{row.gsd:.6g}"] if scaled else []
+                table.writerow([*row.files(), row.scene, row.domain, *gsd, *("" if v < 0 else v for v in row.labels)])
             text.detach()
 
         replace_file(self.path / TABLE, write)
@@ -149,8 +154,8 @@ def put(path: Path, content: bytes) -> None:
 
 def _parse(line: bytes) -> list[TileRow]:
     return [
-        TileRow(name, tuple(sizes), scene, domain, tuple(labels))
-        for name, sizes, scene, domain, labels in json.loads(line)
+        TileRow(name, tuple(sizes), scene, domain, tuple(labels), *gsd)
+        for name, sizes, scene, domain, labels, *gsd in json.loads(line)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -23,7 +24,7 @@ from ldstyle.data.scenes.raster import open_raster, rasterio
 from ldstyle.data.scenes.tile_folder import TABLE, TileFolder, TileRow, sole_writer
 from ldstyle.data.workers import end_with_parent
 
-SCHEMA = 1
+SCHEMA = 2
 FEWEST_BLOCKS = 3
 """Blocks of a domain that a split into train, validation and test needs."""
 _AT_ONCE = 16 << 20
@@ -254,6 +255,9 @@ _cutter: Cutter | None = None
 
 def _begin(job: CutJob) -> None:
     global _cutter
+    # pyogrio imports these if they are installed, at 120 MB a process, and polygons are read without them.
+    for name in ("geopandas", "pandas", "pyarrow"):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     _cutter = Cutter(job)
     end_with_parent()
 

@@ -75,6 +75,7 @@ def write_geopackage(out: Path, regions: Sequence[Region], crs: Any, vocabulary:
                 geometry_type="Polygon",
                 crs=None if crs is None else crs.to_wkt(),
                 layer_options={"GEOMETRY_NAME": _GEOMETRY},
+                dataset_options={"VERSION": "1.2"},  # older versions of QGIS warn of later ones
             )
             _add_style(partial, footprint_style(vocabulary))
             partial.replace(out)

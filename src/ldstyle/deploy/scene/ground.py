@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.runs.model_file import LoadedModel
 
-_METRES_PER_DEGREE = 111_320.0
 _ALIKE = 1.5
 _MOST_APART = 2.0
 _MOST_CLIPPED = 0.1
@@ -86,33 +85,17 @@ def matching_tile(scale: GroundScale, gsd: float) -> int:
     return max(1, round(math.sqrt(scale.shortest * scale.longest) / gsd))
 
 
-def metres_per_pixel(x_scale: float, y_scale: float, *, degrees: bool, unit: float, latitude: float) -> float:
-    """Return the ground sampling distance of a raster.
-
-    Args:
-        x_scale: Width of a pixel in the units of its reference system.
-        y_scale: Height of a pixel in those units.
-        degrees: Whether they are degrees.
-        unit: Metres per unit otherwise.
-        latitude: Latitude of the middle of the raster in degrees.
-    """
-    if degrees:
-        x_scale, y_scale = x_scale * math.cos(math.radians(latitude)), y_scale
-        unit = _METRES_PER_DEGREE
-    return math.sqrt(abs(x_scale * y_scale)) * unit
-
-
 def scale_words(model: LoadedModel, *, gsd: float | None, tile: int, stated: Sequence[float] = ()) -> list[str]:
     """Return sentences on whether tiles show as much ground as the training images.
 
     Args:
         model: The model.
-        gsd: Metres per pixel of the scene; ``None`` if it has no reference system.
+        gsd: Metres per pixel of the scene; ``None`` if it has no georeference.
         tile: Side of a tile in pixels.
         stated: See :func:`trained_scale`.
     """
     if gsd is None:
-        return ["The scene has no reference system, so the size of a pixel on the ground is not known."]
+        return ["The scene has no reference system, or a local one, so the size of a pixel on the ground is not known."]
     side = gsd * tile
     here = f"A tile of {tile} px at {gsd:.3g} m shows {side:.0f} m of ground"
     scale = trained_scale(model, stated)

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import Progress
+from ldstyle.data.scenes.raster import is_on_earth
 from ldstyle.deploy.classifier import Classifier
 from ldstyle.deploy.read_ahead import read_ahead
 from ldstyle.deploy.scene.ground import (
@@ -306,7 +307,8 @@ def _write(
         words += band_range_words(scene.sample(), scene.image_format)
     if model.untrained_labels:
         words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
-    if scene.dataset.crs is None:
-        words.append("The footprints are in pixels of the scene, not in longitude and latitude.")
+    if not is_on_earth(scene.dataset.crs):
+        unit = "pixels" if scene.dataset.crs is None else "local coordinates"
+        words.append(f"The footprints are in {unit} of the scene, not in longitude and latitude.")
     footprints = files.pop("footprints")
     return SceneMap(out, footprints, {**files, "stac": stac}, regions, resumed, store.dropped, tuple(words))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldstyle.data.scenes.raster import CACHE_MB, rasterio
+from ldstyle.data.scenes.raster import CACHE_MB, is_on_earth, rasterio
 from ldstyle.deploy.scene.colours import colour_of
 from ldstyle.deploy.scene.reader import Scene
 from ldstyle.deploy.scene.tiling import TileGrid
@@ -141,7 +141,7 @@ def _first_shown(cells: NDArray[np.float32], thresholds: Sequence[float]) -> int
 
 def _corners(dataset: Any) -> list[list[float]] | None:
     """Return longitude and latitude of the corners, row by row; ``None`` without a reference system."""
-    if dataset.crs is None or dataset.transform.is_identity:
+    if not is_on_earth(dataset.crs) or dataset.transform.is_identity:
         return None
     a, b, c, d, e, f = dataset.transform[:6]
     corners = [(x, y) for y in (0, dataset.height) for x in (0, dataset.width)]

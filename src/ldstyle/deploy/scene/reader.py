@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,11 +14,9 @@ from numpy.typing import NDArray
 
 from ldstyle.data.loading.bands import scale_values, stretch
 from ldstyle.data.loading.image_format import ImageFormat
-from ldstyle.data.scenes.raster import has_data_everywhere, open_raster, rasterio, readable
-from ldstyle.deploy.scene.ground import metres_per_pixel
+from ldstyle.data.scenes.raster import ground_sampling_distance, has_data_everywhere, open_raster, readable
 from ldstyle.deploy.scene.tiling import TileGrid
 
-_WEB_MERCATOR = (3857, 900913)
 _SAMPLE, _SAMPLES = 64, 4
 """Side in pixels of a window of a sample, and windows along a side of the scene."""
 
@@ -45,17 +42,8 @@ class Scene:
     @property
     def gsd(self) -> float | None:
         """Metres per pixel; ``None`` without a reference system."""
-        crs, transform = self.dataset.crs, self.dataset.transform
-        if crs is None or transform.is_identity:
-            return None
-        x = float(np.hypot(transform.a, transform.d))
-        y = float(np.hypot(transform.b, transform.e))
-        latitude = (self.dataset.bounds.top + self.dataset.bounds.bottom) / 2
-        unit = 1.0 if crs.is_geographic else crs.linear_units_factor[1]
-        if crs.to_epsg() in _WEB_MERCATOR:  # its metres are those of the equator
-            centre = (self.dataset.bounds.left + self.dataset.bounds.right) / 2
-            unit *= math.cos(math.radians(rasterio().warp.transform(crs, "EPSG:4326", [centre], [latitude])[1][0]))
-        return metres_per_pixel(x, y, degrees=crs.is_geographic, unit=unit, latitude=latitude)
+        found = self.dataset
+        return ground_sampling_distance(found.crs, found.transform, found.height, found.width)
 
     def read(self, grid: TileGrid, row: int, column: int, size: int) -> tuple[NDArray[Any], float]:
         """Read a tile, resized to (bands, size, size), and the fraction of it that has data.
@@ -168,9 +156,11 @@ def _scene_format(
 ) -> ImageFormat:
     """Return how a scene becomes images of the format that a model was trained on."""
     if bands is None and dataset.count != trained.count:
+        few = dataset.count < len(trained.bands)
+        way_out = f"Map a scene with all {len(trained.bands)}" if few else "Set --bands, their numbers in the scene"
         raise ValueError(
-            f"'{dataset.name}' has {dataset.count} bands, the training images had {trained.count}. Set --bands, the "
-            f"numbers of {', '.join(trained.names)}."
+            f"'{dataset.name}' has {dataset.count} bands, the training images had {trained.count}, and the model takes "
+            f"{', '.join(trained.names)}. {way_out}."
         )
     kind = dataset.dtypes[0]
     if limits is None and not trained.takes(kind):

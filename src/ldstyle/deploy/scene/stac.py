@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
-from ldstyle.data.scenes.raster import rasterio
+from ldstyle.data.loading.image_format import RED_GREEN_BLUE
+from ldstyle.data.scenes.raster import is_on_earth, rasterio
 from ldstyle.deploy.scene.colours import colour_of
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import LoadedModel
 
 MLM = "https://stac-extensions.github.io/mlm/v1.4.0/schema.json"
 PROJECTION = "https://stac-extensions.github.io/projection/v2.0.0/schema.json"
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _TYPES = {
     ".tif": "image/tiff; application=geotiff; profile=cloud-optimized",
     ".tiff": "image/tiff; application=geotiff; profile=cloud-optimized",
@@ -85,22 +87,20 @@ def describe_model(model: LoadedModel) -> dict[str, Any]:
     Scaling is stated for the values of image files: the range of a band, and mean and standard deviation in [0, 1],
     become one mean and one standard deviation.
     """
-    bands = () if model.image_format is None else model.image_format.names
-    limits = (
-        ((0.0, 255.0),) * len(model.preprocessing.mean) if model.image_format is None else model.image_format.limits
-    )
+    bands = RED_GREEN_BLUE if model.image_format is None else model.image_format.names
+    limits = ((0.0, 255.0),) * len(bands) if model.image_format is None else model.image_format.limits
     scaling = [
         {"type": "z-score", "mean": low + mean * (high - low), "stddev": std * (high - low)}
         for (low, high), mean, std in zip(limits, model.preprocessing.mean, model.preprocessing.std, strict=True)
     ]
     return {
-        # A model of named bands needs the field `bands` of STAC itself.
-        **({"bands": [{"name": name} for name in bands]} if bands else {}),
+        # The names of an input's bands refer to the field `bands` of STAC itself.
+        "bands": [{"name": name} for name in bands],
         "mlm:name": _model_name(str(model.info["name"])),
         "mlm:architecture": model.info["backbone"]["name"],
         "mlm:tasks": ["scene-classification"],
         "mlm:framework": "PyTorch",
-        "mlm:framework_version": torch.__version__,
+        **({"mlm:framework_version": version[0]} if (version := _RELEASE.match(torch.__version__)) else {}),
         "mlm:total_parameters": sum(parameter.numel() for parameter in model.backbone.parameters()),
         "mlm:input": [
             {
@@ -129,7 +129,6 @@ def describe_model(model: LoadedModel) -> dict[str, Any]:
                     {
                         "value": number,
                         "name": re.sub(r"[^0-9A-Za-z_-]+", "-", name).strip("-") or f"label-{number}",
-                        "title": name,
                         "description": f"{name}: present where its probability is at least {threshold:.4g}.",
                         "color_hint": colour_of(number).removeprefix("#").upper(),
                     }
@@ -174,13 +173,13 @@ def _model_asset(model: LoadedModel) -> dict[str, Any]:
         "title": f"Weights, SHA-256 {model.info['sha256']}; a copy must be put next to this file",
         "type": "application/octet-stream",
         "roles": ["mlm:model"],
-        "mlm:artifact_type": "safetensors",
+        "mlm:artifact_type": "safetensors.torch.save_file",
     }
 
 
 def _footprint(library: Any, dataset: Any) -> dict[str, Any]:
     """Return footprint and extent in longitude and latitude; both are missing without a reference system."""
-    if dataset.crs is None:
+    if not is_on_earth(dataset.crs):
         return {"geometry": None}
     a, b, c, d, e, f = dataset.transform[:6]
     corners = [(0, 0), (0, dataset.height), (dataset.width, dataset.height), (dataset.width, 0), (0, 0)]

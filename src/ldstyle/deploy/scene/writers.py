@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ldstyle.data.scenes.raster import CACHE_MB, rasterio
+from ldstyle.data.scenes.raster import CACHE_MB, is_on_earth, rasterio
 from ldstyle.deploy.scene.geopackage import Region, write_geopackage
 from ldstyle.deploy.scene.reader import Scene
 from ldstyle.deploy.scene.tiling import TileGrid
@@ -126,7 +126,7 @@ def write_footprints(
         ]
     features = []
     for properties, shape in regions:
-        outline = shape if crs is None else library.warp.transform_geom(crs, "EPSG:4326", shape, precision=7)
+        outline = shape if not is_on_earth(crs) else library.warp.transform_geom(crs, "EPSG:4326", shape, precision=7)
         features.append(json.dumps({"type": "Feature", "properties": properties, "geometry": outline}))
     body = ",\n".join(features)
     text = f'{{"type": "FeatureCollection", "features": [\n{body}\n]}}\n'
