@@ -216,7 +216,7 @@ class TestBadInput:
 
     def test_presence_must_fit_the_batch_and_the_labels(self):
         net = styled(LLAM_EFDMIX)
-        with pytest.raises(ValueError, match=r"`context.present` must have shape \(B, L\) = \(6, 3\).*got \(5, 3\)"):
+        with pytest.raises(ValueError, match=r"`labels` .* must have shape \(B, L\) = \(6, 3\).*got \(5, 3\)"):
             net(make_images(6), make_context(5))
         with pytest.raises(ValueError, match=r"= \(6, 3\) to match the images and num_labels; got \(6, 4\)"):
             net(make_images(6), make_context(6, labels=4))
