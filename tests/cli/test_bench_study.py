@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from ldstyle.benchmark.grid.ablations import ABLATIONS
-from ldstyle.benchmark.grid.sensitivity import SWEEPS, choose_sweeps
 from ldstyle.benchmark.results.cell import CellResult, ScoreTable
+from ldstyle.benchmark.results.view import Results
+from ldstyle.benchmark.studies import ABLATIONS, SWEEPS, choose_sweeps
 from ldstyle.cli import main
 from ldstyle.cli.bench import ablation_table, sweep_table
 from ldstyle.report.tables.complexity import read_complexity
@@ -65,7 +65,7 @@ def test_a_sweep_at_a_main_seed_is_refused(grid, capsys):
 def test_the_ablation_table_shows_changes_intervals_and_the_papers():
     results = [result("ld-efdmix-gc", 0.7 + 0.1 * seed, seed) for seed in range(3)]
     results += [result("ld-efdmix-gc.uniform", 0.6 + 0.05 * seed, seed) for seed in range(3)]
-    lines = drawn(ablation_table(results, split="s1")).splitlines()
+    lines = drawn(ablation_table(Results(results), split="s1")).splitlines()
     (row,) = [line for line in lines if "uniform map" in line]
     # Differences -0.10, -0.15 and -0.20; the interval of three values is spanned by them.
     assert row.split()[-5:] == ["-15.0", "-20.0", "…", "-10.0", "-2.6"]
@@ -74,7 +74,7 @@ def test_the_ablation_table_shows_changes_intervals_and_the_papers():
 
 
 def test_the_sweep_table_shows_each_value():
-    shown = drawn(sweep_table([result("ld-mixstyle~bank=256", 0.5)], choose_sweeps(["bank"])[0], split="s1"))
+    shown = drawn(sweep_table(Results([result("ld-mixstyle~bank=256", 0.5)]), choose_sweeps(["bank"])[0], split="s1"))
     assert all(f" {size} " in shown for size in (64, 128, 256, 512))
     assert "50.0" in shown
 

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from ldstyle.benchmark.grid.ablations import ablation_methods
 from ldstyle.benchmark.grid.cells import Cell, make_cells, make_splits
 from ldstyle.benchmark.grid.methods import Method, load_method
 from ldstyle.benchmark.grid.presets import PRESETS
-from ldstyle.benchmark.grid.sensitivity import sensitivity_methods
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.records import append_record, read_results, write_failure, write_plan
 from ldstyle.benchmark.results.view import Results
+from ldstyle.benchmark.studies import ablation_methods, sensitivity_methods
 
 DOMAINS = ("harbour", "meadow", "city")
 LABELS = ("building", "tree", "ship")

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.view import Results
 from ldstyle.cli import main
 from ldstyle.report.build import PAGE, build_report

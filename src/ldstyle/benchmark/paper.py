@@ -234,7 +234,7 @@ TABLE_8: Mapping[str, AblationRow] = {
     "ld-mixstyle": _ablation(77.6, 3.6, 73.5, 2.6, 74.6, 1.9),
     "ld-mixstyle.no-bank": _ablation(77.3, 1.5, 72.0, 2.1, 74.4, 2.1, change=-0.3),
 }
-"""By the names of :mod:`ldstyle.benchmark.grid.ablations`."""
+"""By the names of :mod:`ldstyle.benchmark.studies`."""
 
 TABLE_9: Mapping[str, Complexity] = {
     "global": Complexity(23.52, 0.0, 4.087, (1495, 1498)),

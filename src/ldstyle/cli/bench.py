@@ -18,9 +18,10 @@ from ldstyle.cli.grid import add_grid_options, run_grid
 from ldstyle.cli.options import SYNTHETIC, add_shared, choose_device, make_table, positive, split_names, subcommands
 
 if TYPE_CHECKING:
-    from ldstyle.benchmark.grid.sensitivity import Sweep
     from ldstyle.benchmark.results.cell import CellResult
     from ldstyle.benchmark.results.reading import DamagedFileError
+    from ldstyle.benchmark.results.view import Results
+    from ldstyle.benchmark.studies import Sweep
 
 EPILOG = """
 examples:
@@ -33,7 +34,7 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the commands and their options."""
-    from ldstyle.benchmark.grid.sensitivity import SENSITIVITY_SEED
+    from ldstyle.benchmark.studies import SENSITIVITY_SEED
 
     add = subcommands(parser)
     command = add(run_cells)
@@ -150,26 +151,25 @@ def _compare_again(chosen: CellResult, arguments: argparse.Namespace) -> bool:
 
 def ablations(arguments: argparse.Namespace) -> int:
     """Run the ablations of Table 8 and print it next to the paper's; the paper preset takes the values of Table 3."""
-    from ldstyle.benchmark.grid.ablations import ablation_methods
     from ldstyle.benchmark.results.records import read_results
+    from ldstyle.benchmark.results.view import Results
+    from ldstyle.benchmark.studies import ablation_methods
 
     if arguments.selected is None and arguments.preset == "paper":
         arguments.selected = "paper"
     code = run_grid(arguments, ablation_methods())
     if arguments.dry_run:
         return code
-    results = [one for one in read_results(arguments.results) if one.preset == arguments.preset]
-    splits = dict.fromkeys(one.split for one in results if one.method.startswith("ld-efdmix-gc."))
-    for split in splits:
-        chosen = [one for one in results if one.split == split]
-        Console(markup=False, emoji=False).print(ablation_table(chosen, split=split))
+    results = Results(one for one in read_results(arguments.results) if one.preset == arguments.preset)
+    for split in results.select(lambda cell: cell.method.startswith("ld-efdmix-gc.")).splits:
+        Console(markup=False, emoji=False).print(ablation_table(results, split=split))
     return code
 
 
-def ablation_table(results: list[CellResult], *, split: str) -> Table:
+def ablation_table(results: Results, *, split: str) -> Table:
     """Draw Table 8 as measured on a split, with the paper's change of mAP next to it."""
     from ldstyle.benchmark.paper import TABLE_8
-    from ldstyle.benchmark.results.studies import ablation_table as measured_rows
+    from ldstyle.benchmark.studies import ablation_table as measured_rows
 
     rows = []
     for row in measured_rows(results, split=split):
@@ -187,8 +187,9 @@ def ablation_table(results: list[CellResult], *, split: str) -> Table:
 
 def sensitivity(arguments: argparse.Namespace) -> int:
     """Run the sweeps of the sensitivity figure and print their points; the paper preset takes the values of Table 3."""
-    from ldstyle.benchmark.grid.sensitivity import check_seeds, choose_sweeps, sensitivity_methods
     from ldstyle.benchmark.results.records import read_results
+    from ldstyle.benchmark.results.view import Results
+    from ldstyle.benchmark.studies import check_seeds, choose_sweeps, sensitivity_methods
 
     check_seeds(arguments.seeds)
     if arguments.selected is None and arguments.preset == "paper":
@@ -197,16 +198,16 @@ def sensitivity(arguments: argparse.Namespace) -> int:
     code = run_grid(arguments, sensitivity_methods(arguments.sweeps))
     if arguments.dry_run:
         return code
-    results = [one for one in read_results(arguments.results) if one.preset == arguments.preset]
-    for split in dict.fromkeys(one.split for one in results if "~" in one.method):
+    results = Results(one for one in read_results(arguments.results) if one.preset == arguments.preset)
+    for split in results.select(lambda cell: "~" in cell.method).splits:
         for sweep in sweeps:
             Console(markup=False, emoji=False).print(sweep_table(results, sweep, split=split))
     return code
 
 
-def sweep_table(results: list[CellResult], sweep: Sweep, *, split: str) -> Table:
+def sweep_table(results: Results, sweep: Sweep, *, split: str) -> Table:
     """Draw the points of a sweep."""
-    from ldstyle.benchmark.results.studies import sweep_points
+    from ldstyle.benchmark.studies import sweep_points
 
     points = sweep_points(results, sweep, split=split)
     values = ["+".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" for value, _ in points]

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     Nothing outside the results folders is read without --data or --trust-record. A damaged file is named and left
     out, and the exit code is 1.
     """
-    from ldstyle.benchmark.results.data_access import DataAccess
+    from ldstyle.benchmark.results.data import DataAccess
     from ldstyle.report.build import build_report
     from ldstyle.report.pages import update_pages
     from ldstyle.report.tables.formats import to_markdown

@@ -70,9 +70,8 @@ def draw(config: SearchConfig) -> list[Path]:
     """Write the plots of a search's studies and return their paths."""
     import optuna
 
-    from ldstyle.benchmark.search.plots import write_plots
     from ldstyle.benchmark.search.storage import open_storage
-    from ldstyle.benchmark.search.study import SHARED, study_name
+    from ldstyle.benchmark.search.study import SHARED, study_name, write_plots
 
     storage = open_storage(config.out, config.storage)
     known = {summary.study_name for summary in optuna.get_all_study_summaries(storage)}

@@ -15,7 +15,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import read_results
 from ldstyle.benchmark.results.view import NO_ACCESS, Results

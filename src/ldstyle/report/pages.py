@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.view import NO_ACCESS
 from ldstyle.files import replace_file, replace_text
 from ldstyle.report.build import collect_items, list_damaged, unknown_item

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ldstyle.benchmark.grid.cells import Cell, digest_of, make_cells, make_splits, take_shard
+from ldstyle.benchmark.grid.cells import Cell, digest_of, make_cells, make_splits, order_domains, take_shard
 from ldstyle.benchmark.grid.methods import load_method, load_methods
 from ldstyle.benchmark.grid.presets import PRESETS, Preset, apply_preset, load_preset
 from ldstyle.runs.settings import config_from
@@ -33,6 +33,13 @@ def test_splits_are_chosen_by_name_or_by_target_and_stay_in_order():
     assert [split.name for split in make_splits(DOMAINS, ["dfc15", "s1"])] == ["s1", "s3"]
     with pytest.raises(ValueError, match=r"no split 's4'.* Choose from: all, s1 \(target ucm\), s2"):
         make_splits(DOMAINS, ["s4"])
+
+
+def test_a_split_gives_the_domains_in_their_order_whatever_its_name():
+    domains = ("ucm", "aid", "dfc15")
+    for split in make_splits(domains):
+        assert order_domains(split.name, split.sources, split.target) == domains
+    assert order_domains("north", ("aid", "dfc15"), "ucm") == domains
 
 
 def test_the_grid_has_one_cell_per_method_split_and_seed_seed_by_seed():

@@ -23,7 +23,6 @@ from tests.benchmark.search.searching import cheap_score, cheap_search, trials_o
 from ldstyle.benchmark.grid.methods import load_method
 from ldstyle.benchmark.search import study as study_module
 from ldstyle.benchmark.search.objective import fold_config, held_out_map, is_spent
-from ldstyle.benchmark.search.plots import write_plots
 from ldstyle.benchmark.search.spaces import Integers
 from ldstyle.benchmark.search.storage import (
     JOURNAL,
@@ -36,7 +35,7 @@ from ldstyle.benchmark.search.storage import (
     retry_history,
     signed_in,
 )
-from ldstyle.benchmark.search.study import method_phase, open_study, shared_phase, study_name, take_part
+from ldstyle.benchmark.search.study import method_phase, open_study, shared_phase, study_name, take_part, write_plots
 from ldstyle.benchmark.search.workers import PRELOADED
 from ldstyle.data.loading.splits import leave_one_source_out
 from ldstyle.runs import model_file

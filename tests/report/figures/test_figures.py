@@ -24,10 +24,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from ldstyle.benchmark.execution.cell_run import run_cell
 from ldstyle.benchmark.grid.cells import make_cells, make_splits
 from ldstyle.benchmark.grid.imagery import DataLocation
-from ldstyle.benchmark.grid.methods import METHODS, load_methods
+from ldstyle.benchmark.grid.methods import METHODS, global_twin, load_methods, without_style
 from ldstyle.benchmark.grid.presets import PRESETS
-from ldstyle.benchmark.results.data_access import DataAccess
-from ldstyle.benchmark.results.order import global_twin, without_style
+from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.records import append_record, read_results, write_plan
 from ldstyle.benchmark.results.view import Results
 from ldstyle.functional import efdmix

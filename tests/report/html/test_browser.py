@@ -15,7 +15,7 @@ from ldstyle.benchmark.grid.cells import make_cells, make_splits
 from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.grid.methods import load_methods
 from ldstyle.benchmark.grid.presets import PRESETS
-from ldstyle.benchmark.results.data_access import DataAccess
+from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.records import append_record, read_results, write_plan
 from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.discovery import read_domains

@@ -141,7 +141,7 @@ def test_without_a_result_there_is_no_best(make_grid):
 
 
 def test_sweeps_do_not_compete(make_grid):
-    from ldstyle.benchmark.grid.sensitivity import sensitivity_methods
+    from ldstyle.benchmark.studies import sensitivity_methods
 
     grid = make_grid()
     grid.done(sensitivity_methods()[0].name, ap=0.9)

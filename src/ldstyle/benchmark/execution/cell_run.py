@@ -17,9 +17,9 @@ from filelock import FileLock
 
 from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.grid.imagery import DataLocation, prepare_location
+from ldstyle.benchmark.results.data import KnownData, check_data
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import CLAIM, RESULT, SCHEMA, read_result
-from ldstyle.benchmark.results.same_data import KnownData, check_data
 
 if TYPE_CHECKING:
     from ldstyle.runs.config import DataConfig, RunConfig

@@ -17,6 +17,7 @@ from ldstyle.benchmark.execution.cell_run import STORE, Job, Outcome, cell_confi
 from ldstyle.benchmark.grid.cells import Cell
 from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.results.cell import CellResult
+from ldstyle.benchmark.results.data import check_data, known_data
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import (
     FAILURE,
@@ -32,7 +33,6 @@ from ldstyle.benchmark.results.records import (
     read_results,
     write_failure,
 )
-from ldstyle.benchmark.results.same_data import check_data, known_data
 from ldstyle.files import replace_file, replace_text
 from ldstyle.runs.checkpoint import LAST
 from ldstyle.runs.folder import DONE, METRICS

@@ -86,6 +86,13 @@ def _identity(cell: Cell) -> Settings:
     return {**cell.settings, "split": asdict(cell.split), "oracle": cell.oracle}
 
 
+def order_domains(split: str, sources: Sequence[str], target: str) -> tuple[str, ...]:
+    """Return the domains of a split in the order of the benchmark: the target of ``sN`` is the N-th, else the first."""
+    number = split.removeprefix("s")
+    before = int(number) - 1 if number.isdecimal() else 0
+    return (*sources[:before], target, *sources[before:])
+
+
 def make_splits(domains: Sequence[str], chosen: Sequence[str] = ("all",)) -> tuple[Split, ...]:
     """Make each domain the target once.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ldstyle.benchmark.grid.cells import Cell, make_cells
+from ldstyle.benchmark.grid.cells import Cell, make_cells, order_domains
 from ldstyle.benchmark.grid.methods import TITLES, load_method
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.results.records import read_options, read_plans
@@ -57,12 +57,11 @@ def grid_options(results: Path, *, preset: str | None = None) -> dict[str, Any]:
 def _derived(cells: Sequence[Cell]) -> dict[str, Any]:
     cell = cells[0]
     data = cell.settings["data"]
-    domains = list(cell.split.sources)
-    domains.insert(int(cell.split.name.removeprefix("s")) - 1, cell.split.target)
-    options: dict[str, Any] = {"data": str(data["root"]), "domains": domains}
+    domains = order_domains(cell.split.name, cell.split.sources, cell.split.target)
+    options: dict[str, Any] = {"data": str(data["root"]), "domains": list(domains)}
     options |= {key: str(data[key]) for key in ("mapping", "sea") if data.get(key) not in (None, "drop")}
     options |= {key: list(data[key]) for key in ("labels", "ignore") if data.get(key)}
-    options["splits"] = list(dict.fromkeys(one.split.name for one in cells))
+    options["splits"] = list(dict.fromkeys(one.split.target for one in cells))
     options["seeds"] = seeds_text(list(dict.fromkeys(one.seed for one in cells)))
     options["preset"] = cell.preset
     return options | ({"set": edits} if (edits := _edits(cells)) else {})

@@ -1,4 +1,4 @@
-"""The methods of the benchmark as data: names in the paper's order, titles, and settings; a file is a method too."""
+"""The methods of the benchmark as data: names, titles, order and settings; a file is a method too."""
 
 from __future__ import annotations
 
@@ -53,16 +53,19 @@ TITLES = {
     "sagm": "SAGM",
     "erm++": "ERM++",
 }
+BASELINE = "erm"
+ORACLE = "oracle"
 METHODS = tuple(TITLES)
 """All built-in methods: the paper's rows in its order, then what goes beyond them."""
 
-PAPER_METHODS = METHODS[: METHODS.index("oracle") + 1]
+PAPER_METHODS = METHODS[: METHODS.index(ORACLE) + 1]
 WITH_SWAD = "+swad"
 """Ending that adds dense weight averaging to any method, e.g. ``ld-efdmix+swad``."""
 
 BASELINES = METHODS[METHODS.index("fact") :]
 """Algorithms of other publications, which may be added to any method as well: ``ld-efdmix+coral``."""
 
+_GLOBAL = tuple(name for name in METHODS if f"ld-{name}" in METHODS)
 _LABEL_DECOUPLED = tuple(name for name in PAPER_METHODS if name.startswith("ld-"))
 GROUPS = {
     "all": PAPER_METHODS,
@@ -127,8 +130,8 @@ def load_method(name_or_path: str) -> Method:
             f"There is no method {name_or_path!r}.{did_you_mean(name_or_path, TITLES)} Choose from: "
             f"{', '.join(METHODS)}, the groups {', '.join(GROUPS)}, or a YAML file."
         )
-    oracle = name_or_path == "oracle"
-    settings = {**method_settings("erm" if oracle else name_or_path), "method": name_or_path}
+    oracle = name_or_path == ORACLE
+    settings = {**method_settings(BASELINE if oracle else name_or_path), "method": name_or_path}
     return Method(name_or_path, TITLES[name_or_path], settings, oracle)
 
 
@@ -178,3 +181,44 @@ def _own_method(path: Path) -> Method:
         return Method(name, str(title or name), settings)
     except ValueError as error:
         raise ValueError(f"'{path}' is not a method: {error}") from None
+
+
+def method_rank(method: str) -> tuple[int, int, str]:
+    """Return where a method stands: as in the paper, ``+swad`` and its like after the plain rows, the oracle last."""
+    plain = plain_name(method)
+    known = METHODS.index(plain) if plain in METHODS else len(METHODS)
+    return group(method), known + len(METHODS) * (plain != method), method
+
+
+def group(method: str) -> int:
+    """Return 0 for plain and global methods, 1 for label-decoupled ones, 2 for the user's own, 3 for the oracle."""
+    plain = plain_name(method)
+    if plain == ORACLE:
+        return 3
+    return 2 if plain not in METHODS else int(plain.startswith("ld-"))
+
+
+def global_twin(method: str) -> str | None:
+    """Return the global method that a label-decoupled one is compared with; ``None`` for other methods.
+
+    A method of the user's own counts by its name: ``ld-efdmix-mine`` is compared with ``efdmix``.
+    """
+    plain = plain_name(method)
+    for name in _GLOBAL:
+        if plain == f"ld-{name}" or plain.startswith(f"ld-{name}-"):
+            return name + method.removeprefix(plain)
+    return None
+
+
+def without_style(method: str) -> str | None:
+    """Return what is left of a method without its style: ``swad`` of ``ld-efdmix+swad``; ``None`` if that is ERM."""
+    plain = plain_name(method)
+    rest = method.removeprefix(plain).removeprefix("+")
+    return rest if plain != BASELINE and rest in METHODS else None
+
+
+def leading_pair(methods: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first label-decoupled method that mixes with a partner and its global twin, if both are there."""
+    there = list(methods)
+    pairs = [(method, twin) for method in there if (twin := global_twin(method)) in there and twin is not None]
+    return next((pair for pair in pairs if plain_name(pair[1]) in ("mixstyle", "efdmix")), None)

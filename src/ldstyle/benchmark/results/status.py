@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.same_data import differing_data
+from ldstyle.benchmark.results.data import differing_data
 
 SYMBOLS = {"running": "▶", "failed": "✗"}
 

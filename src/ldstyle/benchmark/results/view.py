@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
@@ -10,14 +11,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from ldstyle.benchmark.grid.cells import order_domains
 from ldstyle.benchmark.grid.commands import run_command
-from ldstyle.benchmark.grid.methods import METHODS, method_title, plain_name
+from ldstyle.benchmark.grid.methods import METHODS, ORACLE, method_rank, method_title, plain_name
 from ldstyle.benchmark.results.cell import CellResult, EpochLog
-from ldstyle.benchmark.results.comparison import Difference, Entry
-from ldstyle.benchmark.results.data_access import DataAccess
-from ldstyle.benchmark.results.order import ORACLE, is_main, method_rank, split_rank
+from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.reading import DamagedFileError, left_out, read_json_lines, reading
-from ldstyle.benchmark.results.statistics import bootstrap_interval, holm, sign_flip_test
+from ldstyle.benchmark.results.statistics import Difference, Entry, bootstrap_interval, holm, sign_flip_test
+from ldstyle.benchmark.studies import is_main
 from ldstyle.data.domains.scene_table import SceneTable
 
 Metric: TypeAlias = str | Callable[[CellResult], float | None]
@@ -60,7 +61,7 @@ class Results:
     ) -> None:
         self.folder, self.name, self.access = folder, name, access
         self.damaged: list[DamagedFileError] = [] if damaged is None else damaged
-        ordered = sorted(cells, key=lambda cell: (split_rank(cell.split), method_rank(cell.method), cell.seed))
+        ordered = sorted(cells, key=lambda cell: (_split_rank(cell.split), method_rank(cell.method), cell.seed))
         presets = sorted({cell.preset for cell in ordered})
         if len(presets) > 1:
             raise ValueError(f"The cells of one view must be of one preset; got {presets}. Make a view of each.")
@@ -139,14 +140,9 @@ class Results:
 
     @cached_property
     def domains(self) -> tuple[str, ...]:
-        """The domains in the order of the benchmark: the target of split ``sN`` is the N-th."""
-        names: list[str] = []
-        for cell in self.cells:
-            number = cell.split.removeprefix("s")
-            of_split = list(cell.sources)
-            of_split.insert(int(number) - 1 if number.isdecimal() else 0, cell.target)
-            names += of_split
-        return tuple(dict.fromkeys(names))
+        """The domains in the order of the benchmark."""
+        cells = (order_domains(cell.split, cell.sources, cell.target) for cell in self.cells)
+        return tuple(dict.fromkeys(name for names in cells for name in names))
 
     def count_images(self, part: str) -> dict[str, int]:
         """Return how many images of each target the finished cells were scored on."""
@@ -327,3 +323,8 @@ def correct(differences: Iterable[Difference]) -> list[Difference]:
     found = list(differences)
     corrected = holm([one.p for one in found])
     return [Difference(**{**vars(one), "p_holm": p_holm}) for one, p_holm in zip(found, corrected, strict=True)]
+
+
+def _split_rank(split: str) -> list[tuple[int, str]]:
+    """Return the position of a split: ``s2`` before ``s10``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", split)]

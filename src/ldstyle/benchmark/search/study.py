@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import optuna
 from filelock import FileLock
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -26,7 +28,7 @@ from ldstyle.benchmark.search.objective import FoldScore, NumberedSampler, Objec
 from ldstyle.benchmark.search.spaces import SHARED_SPACE, Parameter, method_space, suggest
 from ldstyle.benchmark.search.storage import ERROR, HEARTBEAT_SECONDS, open_storage, reclaim, signed_in
 from ldstyle.data.loading.splits import SourceFold, leave_one_source_out
-from ldstyle.files import replace_text
+from ldstyle.files import replace_file, replace_text
 from ldstyle.runs.config import RUNTIME
 from ldstyle.runs.settings import Settings, complete, config_from, dump_settings, flatten, merge, nested
 
@@ -309,3 +311,33 @@ def _write_selected(path: Path, config: SearchConfig, study: optuna.Study, setti
 
 def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+ENOUGH = 20
+"""Complete trials below which importances are noise: the best tenth must hold at least two."""
+
+
+def write_plots(study: optuna.Study, folder: Path, *, name: str) -> list[Path]:
+    """Write the plots of a study as PNG files and return their paths.
+
+    The history shows every complete trial and the best so far. The importances (PED-ANOVA) need 20 complete trials that
+    differ in their score.
+    """
+    from matplotlib import pyplot
+    from optuna.visualization import matplotlib as plots
+
+    complete = study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
+    kinds: dict[str, Callable[..., Any]] = {"history": plots.plot_optimization_history}
+    if len(complete) >= ENOUGH and len({trial.value for trial in complete}) > 1:
+        kinds["importance"] = plots.plot_param_importances
+    written = []
+    for kind, plot in kinds.items():
+        # Optuna draws by pyplot, whose style and figures belong to the caller.
+        with warnings.catch_warnings(), pyplot.rc_context():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            figure = plot(study, target_name="mean held-out mAP").figure
+        path = folder / f"{name}-{kind}.png"
+        replace_file(path, lambda file, figure=figure: figure.savefig(file, format="png", dpi=150, bbox_inches="tight"))  # type: ignore[misc]
+        pyplot.close(figure)
+        written.append(path)
+    return written

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ldstyle.benchmark.results.order import BASELINE, ORACLE
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import (
     GREY,

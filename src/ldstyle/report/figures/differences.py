@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ldstyle.benchmark.results.comparison import Difference
-from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin, without_style
-from ldstyle.benchmark.results.statistics import LEAST_VALUES, smallest_p
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin, without_style
+from ldstyle.benchmark.results.statistics import LEAST_VALUES, Difference, smallest_p
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import (
     FAINT,

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ldstyle.benchmark.results.order import leading_pair
+from ldstyle.benchmark.grid.methods import leading_pair
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.images import first_trained, load_cell
 from ldstyle.report.figures.operators import OWN_STYLE, apply_operators

@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ldstyle.benchmark.results.comparison import Entry
-from ldstyle.benchmark.results.order import ORACLE
+from ldstyle.benchmark.grid.methods import ORACLE
+from ldstyle.benchmark.results.statistics import Entry
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import (
     FAINT,

@@ -10,11 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ldstyle.benchmark.grid.methods import TITLES
-from ldstyle.benchmark.grid.sensitivity import SWEEPS, Sweep
 from ldstyle.benchmark.paper import TABLE_3
-from ldstyle.benchmark.results.comparison import Entry
-from ldstyle.benchmark.results.studies import sweep_points
+from ldstyle.benchmark.results.statistics import Entry
 from ldstyle.benchmark.results.view import Results
+from ldstyle.benchmark.studies import SWEEPS, Sweep, sweep_points
 from ldstyle.report.figures.style import (
     GREY,
     INK,
@@ -43,7 +42,7 @@ def sensitivity_panels(results: Results) -> Plate:
         command = results.command("sensitivity")
         raise UnavailableError(f"There are no sweeps among these results. Run `{command}`.", optional=True)
     split, target = swept.cells[0].split, swept.cells[0].target
-    found = {sweep.name: sweep_points(results.cells, sweep, split=split, part=PART) for sweep in SWEEPS}
+    found = {sweep.name: sweep_points(results, sweep, split=split, part=PART) for sweep in SWEEPS}
     means = {sweep.name: results.main.entry(sweep.base, split=split, part=PART).mean for sweep in SWEEPS}
     marked = "Dotted: the value that Table 3 selects for this target. " if target in TABLE_3 else ""
     caption = (

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from ldstyle.benchmark.results.order import ORACLE
+from ldstyle.benchmark.grid.methods import ORACLE
 from ldstyle.benchmark.results.view import Results
 from ldstyle.files import replace_file, replace_text
 from ldstyle.report.model import Picture

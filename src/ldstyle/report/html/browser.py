@@ -16,11 +16,11 @@ from matplotlib import colormaps
 from numpy.typing import NDArray
 from PIL import Image
 
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.comparison import best
-from ldstyle.benchmark.results.order import BASELINE, ORACLE
 from ldstyle.benchmark.results.reading import DamagedFileError, read_predictions, reading
 from ldstyle.benchmark.results.records import RECORDS
+from ldstyle.benchmark.results.statistics import best
 from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.data.loading.bands import load_image, read_picture

@@ -24,9 +24,9 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.order import is_main
 from ldstyle.benchmark.results.status import duration
 from ldstyle.benchmark.results.view import Results
+from ldstyle.benchmark.studies import is_main
 from ldstyle.report.figures.style import DARK
 from ldstyle.report.html.browser import SLUG as IMAGES
 from ldstyle.report.html.browser import BrowserData

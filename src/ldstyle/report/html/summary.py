@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ldstyle.benchmark.results.comparison import Difference, Entry, best
-from ldstyle.benchmark.results.order import BASELINE, ORACLE, leading_pair
-from ldstyle.benchmark.results.same_data import differing_data
-from ldstyle.benchmark.results.statistics import CONFIDENCE
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, leading_pair
+from ldstyle.benchmark.results.data import differing_data
+from ldstyle.benchmark.results.statistics import CONFIDENCE, Difference, Entry, best
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import at_least, plain, signed
 from ldstyle.report.tables.entries import count_seeds, joined

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from ldstyle.benchmark.grid.ablations import ABLATIONS
 from ldstyle.benchmark.paper import TABLE_8
-from ldstyle.benchmark.results.comparison import Difference, best
-from ldstyle.benchmark.results.studies import AblationResult, ablation_table
+from ldstyle.benchmark.results.statistics import Difference, best
 from ldstyle.benchmark.results.view import Results, correct
+from ldstyle.benchmark.studies import ABLATIONS, AblationResult, ablation_table
 from ldstyle.report.model import Absent, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.entries import (
     BOLD,
@@ -50,7 +49,7 @@ def _table(results: Results, split: str) -> Table | Absent:
     title = f"{TITLE} on {split}: target {target}"
     printed = target == PAPER_TARGET and is_the_papers(results, split)
     part: Literal["test", "all"] = "test" if printed else "all"
-    found = ablation_table(results.cells, split=split, part=part)
+    found = ablation_table(results, split=split, part=part)
     if not any(row.map.values for row in found):
         command = results.command("ablations")
         return Absent(slug, title, f"None of the ablations on {split} is done. Run them with `{command}`.")

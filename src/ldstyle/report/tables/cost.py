@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
+from ldstyle.benchmark.grid.methods import BASELINE
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.comparison import Entry
-from ldstyle.benchmark.results.order import BASELINE
+from ldstyle.benchmark.results.statistics import Entry
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Column, Number, Table, Value
 from ldstyle.report.tables.entries import mean_of, method_table, nothing_done, over_seeds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ldstyle.benchmark.results.comparison import Difference, Entry
-from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin
+from ldstyle.benchmark.results.statistics import Difference, Entry
 from ldstyle.benchmark.results.view import Results, correct
 from ldstyle.report.model import Absent, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.entries import (

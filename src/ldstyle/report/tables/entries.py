@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ldstyle.benchmark.grid.methods import ORACLE, group
 from ldstyle.benchmark.paper import TABLES_BY_TARGET, Score
-from ldstyle.benchmark.results.comparison import Difference, Entry, best
-from ldstyle.benchmark.results.order import ORACLE, group
-from ldstyle.benchmark.results.statistics import LEAST_VALUES, smallest_p
+from ldstyle.benchmark.results.statistics import LEAST_VALUES, Difference, Entry, best, smallest_p
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Change, Column, Interval, Mean, PValue, Row, Table, Value, Word
 

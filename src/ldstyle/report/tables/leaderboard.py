@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from ldstyle.benchmark.results.comparison import Difference
-from ldstyle.benchmark.results.order import BASELINE, ORACLE, global_twin, without_style
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin, without_style
+from ldstyle.benchmark.results.statistics import Difference
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Change, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.cost import HOW, relative_times

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE
 from ldstyle.benchmark.paper import TABLE_7, TABLES_BY_TARGET, SplitRow
-from ldstyle.benchmark.results.comparison import Difference
-from ldstyle.benchmark.results.order import BASELINE, ORACLE
+from ldstyle.benchmark.results.statistics import Difference
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Column, Number, Table, Value
 from ldstyle.report.tables.entries import (

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ldstyle.benchmark.grid.methods import PAPER_METHODS, TITLES, load_method
+from ldstyle.benchmark.grid.methods import ORACLE, PAPER_METHODS, TITLES, group, load_method
 from ldstyle.benchmark.paper import TABLE_2, TABLE_3
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.order import ORACLE, group
 from ldstyle.benchmark.results.view import Results
 from ldstyle.benchmark.search.spaces import Choice, Integers, LogUniform, Parameter, Range, Subsets, Uniform
 from ldstyle.config import StyleConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ldstyle.benchmark.grid.methods import global_twin
 from ldstyle.benchmark.results.cell import CellResult, EpochLog
-from ldstyle.benchmark.results.order import global_twin
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.entries import mean_of, nothing_done, over_seeds, row_header
