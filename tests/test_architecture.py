@@ -26,6 +26,7 @@ RANKS = {
     "files": 0,
     "messages": 0,
     "progress": 0,
+    "workers": 0,
     "config": 1,
     "method_files": 2,
     "functional": 2,

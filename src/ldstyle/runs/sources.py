@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ldstyle.data.domains.archives import ARCHIVES
 from ldstyle.data.domains.csv import LabelColumns
 from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
-from ldstyle.data.ground import ground_sides
-from ldstyle.data.loading.bands import find_format
+from ldstyle.data.loading.bands import find_format, image_extent
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import Split, split_domain
@@ -161,3 +163,25 @@ def measure_channels(pool: Pool) -> Preprocessing:
     spread = np.sqrt(np.maximum(squares / count - mean**2, 0))
     # A band that hardly varies carries no information, and would be amplified to noise.
     return Preprocessing(tuple(mean.tolist()), tuple(np.where(spread < LEAST_SPREAD, 1.0, spread).tolist()))
+
+
+def ground_sides(table: SceneTable, rows: ArrayLike) -> tuple[float, float] | None:
+    """Return the shortest and the longest side of images on the ground in metres, or ``None`` if it is not known.
+
+    A custom table states it by its column ``gsd``, images of other than square shape by the side of a square of their
+    area; rows that leave it blank are left out. For an official download it is that of its release, whatever size its
+    files were brought to.
+
+    Args:
+        table: The domain.
+        rows: Rows of the images.
+    """
+    if table.archive is not None:
+        return ARCHIVES[table.archive].ground
+    chosen = table.select(rows)
+    sides = [
+        value * math.sqrt(math.prod(image_extent(chosen.path(row))))
+        for row, value in enumerate(chosen.gsd or ())
+        if value is not None
+    ]
+    return (min(sides), max(sides)) if sides else None

@@ -18,6 +18,7 @@ from PIL import Image
 rasterio = pytest.importorskip("rasterio")
 pytest.importorskip("pyogrio")
 
+from ldstyle.data.ground import ground_sides  # noqa: E402
 from tests.data.scenes.scenes import (  # noqa: E402
     LEFT,
     RESOLUTION,
@@ -30,11 +31,9 @@ from tests.data.scenes.scenes import (  # noqa: E402
 )
 
 from ldstyle.data.domains.discovery import read_domains  # noqa: E402
-from ldstyle.data.ground import ground_sides  # noqa: E402
 from ldstyle.data.loading.splits import PARTS, split_domain  # noqa: E402
-from ldstyle.data.scenes.cutting import TileRules  # noqa: E402
-from ldstyle.data.scenes.grid import BlockGrid  # noqa: E402
-from ldstyle.data.scenes.label_source import LabelSource  # noqa: E402
+from ldstyle.data.scenes.cutting import BlockGrid, TileRules  # noqa: E402
+from ldstyle.data.scenes.labels import LabelSource  # noqa: E402
 from ldstyle.data.scenes.tiling import FEWEST_BLOCKS, tile_scenes  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
@@ -319,8 +318,8 @@ def test_an_interrupted_call_resumes_and_damaged_tiles_are_cut_again(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
-from ldstyle.data.scenes.grid import BlockGrid
-from ldstyle.data.scenes.label_source import LabelSource
+from ldstyle.data.scenes.cutting import BlockGrid
+from ldstyle.data.scenes.labels import LabelSource
 from ldstyle.data.scenes.tiling import tile_scenes
 
 if __name__ == "__main__":

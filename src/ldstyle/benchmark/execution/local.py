@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
@@ -17,6 +16,7 @@ from typing import Self
 import torch
 
 from ldstyle.benchmark.execution.cell_run import Job, Outcome, attempt
+from ldstyle.workers import end_with_parent
 
 PRELOADED = ["ldstyle.training.loop", "ldstyle.evaluation.evaluate", "timm"]
 """What workers need and takes long to import; it is imported once, before they are forked."""
@@ -220,7 +220,7 @@ def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int, devic
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(threads)
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(device)
@@ -230,11 +230,3 @@ def _serve(line: Connection, work: Callable[[Job], Outcome], threads: int, devic
         except EOFError:
             return
         line.send(work(job))
-
-
-def end_with_parent() -> None:
-    """End this process with its parent, so that it does not train on unseen after the parent was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -58,7 +58,7 @@ def check_data(cell: Cell, data: DataConfig, known: KnownData) -> None:
     Raises:
         ValueError: A domain has changed.
     """
-    from ldstyle.data.domains.digest import content_digest
+    from ldstyle.data.domains.scene_table import content_digest
     from ldstyle.data.loading.bands import find_format
     from ldstyle.data.loading.cache import open_cache
     from ldstyle.data.loading.splits import split_domain

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-import threading
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from ldstyle.benchmark.execution.local import available_cores, end_with_parent, start_process
+from ldstyle.benchmark.execution.local import available_cores, start_process
 from ldstyle.benchmark.search.study import SearchConfig, print_line, take_part
+from ldstyle.workers import end_with_parent
 
 INTERRUPTED = 130
 PRELOADED = ["ldstyle.benchmark.search.study", "ldstyle.training.loop", "timm"]
@@ -64,7 +64,7 @@ def _context() -> BaseContext:
 
 
 def _serve(config: SearchConfig, threads: int) -> None:
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     import torch
 
     torch.set_num_threads(threads)

@@ -101,9 +101,8 @@ def run(
         bars: Context manager of the progress bars.
         say: Function that prints a line.
     """
-    from ldstyle.data.scenes.cutting import TileRules
-    from ldstyle.data.scenes.grid import BlockGrid
-    from ldstyle.data.scenes.label_source import LabelSource
+    from ldstyle.data.scenes.cutting import BlockGrid, TileRules
+    from ldstyle.data.scenes.labels import LabelSource
     from ldstyle.data.scenes.tiling import tile_scenes
 
     if arguments.workers < 1:

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ldstyle.data.domains.digest import content_digest
-from ldstyle.data.domains.scene_table import Progress, SceneTable
+from ldstyle.data.domains.scene_table import Progress, SceneTable, content_digest
 from ldstyle.data.loading.augmentation import draw_photometric, photometric
 from ldstyle.data.loading.cache import ImageCache, open_cache
 from ldstyle.data.loading.image_format import ImageFormat

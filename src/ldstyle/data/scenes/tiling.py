@@ -15,14 +15,11 @@ import numpy as np
 
 from ldstyle.data.domains.csv import MASK_BITS, refuse_twins
 from ldstyle.data.domains.scene_table import Progress, file_stem
-from ldstyle.data.scenes.cutting import CutJob, Cutter, Run, TileRules
-from ldstyle.data.scenes.grid import BlockGrid, chunks
-from ldstyle.data.scenes.label_source import LabelSource
-from ldstyle.data.scenes.labels import open_labels, read_vocabulary
-from ldstyle.data.scenes.polygons import Extent, bounds_in, require_overlap
+from ldstyle.data.scenes.cutting import BlockGrid, CutJob, Cutter, Run, TileRules, chunks
+from ldstyle.data.scenes.labels import Extent, LabelSource, bounds_in, open_labels, read_vocabulary, require_overlap
 from ldstyle.data.scenes.raster import open_raster, rasterio
 from ldstyle.data.scenes.tile_folder import TABLE, TileFolder, TileRow, sole_writer
-from ldstyle.data.workers import end_with_parent
+from ldstyle.workers import end_with_parent
 
 SCHEMA = 2
 FEWEST_BLOCKS = 3

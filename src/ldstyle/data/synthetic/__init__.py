@@ -3,8 +3,7 @@
 from ldstyle.data.synthetic.domains import BUILT_IN, DOMAINS, VOCABULARY, Domain, find_domain, frequencies
 from ldstyle.data.synthetic.layout import lay_out
 from ldstyle.data.synthetic.plan import Layout
-from ldstyle.data.synthetic.render import Scene, draw_scene
-from ldstyle.data.synthetic.sheet import contact_sheet
+from ldstyle.data.synthetic.render import Scene, contact_sheet, draw_scene
 from ldstyle.data.synthetic.write import write_scenes
 
 __all__ = [

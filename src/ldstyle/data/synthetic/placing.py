@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ldstyle.data.synthetic.draws import TURN, direction
-from ldstyle.data.synthetic.plan import Box, Building, Car, Lot, Patch, Road, Ship, Tree
-from ldstyle.data.synthetic.site import Site
+from ldstyle.data.synthetic.plan import Box, Building, Car, Lot, Patch, Road, Ship, Site, Tree
 
 INSIDE = 0.12
 """Share of half the view by which one thing of each label stands clear of the frame."""

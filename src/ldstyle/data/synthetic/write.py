@@ -18,7 +18,7 @@ from PIL import Image
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.data.synthetic.domains import DOMAINS, VOCABULARY
 from ldstyle.data.synthetic.render import check_size, draw_scene
-from ldstyle.data.workers import end_with_parent
+from ldstyle.workers import end_with_parent
 
 MANIFEST = "scenes.json"
 TABLE = "labels.csv"

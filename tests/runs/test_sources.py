@@ -5,7 +5,7 @@ import pytest
 from ldstyle.benchmark.paper import TILES
 from ldstyle.data.domains.archives import ARCHIVES
 from ldstyle.data.domains.discovery import read_domains
-from ldstyle.data.ground import ground_sides
+from ldstyle.runs.sources import ground_sides
 
 
 def test_a_custom_table_states_it_by_its_column_and_the_size_of_its_files(tmp_path, make_image):

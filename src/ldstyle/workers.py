@@ -1,4 +1,4 @@
-"""Worker processes of the data tools."""
+"""Worker processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import threading
 def end_with_parent() -> None:
     """End this worker when its parent is gone: a killed parent closes no queue, so that workers would wait forever."""
     parent = multiprocessing.parent_process()
-    assert parent is not None
+    if parent is None:
+        return
 
     def watch() -> None:
         parent.join()

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ldstyle.data.scenes.grid import BlockGrid, Position, chunks
+from ldstyle.data.scenes.cutting import BlockGrid, Position, chunks
 
 GRIDS = [
     BlockGrid(size=size, stride=stride, block=block, gap=gap)
