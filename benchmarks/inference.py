@@ -34,8 +34,7 @@ from torch import Tensor, nn
 import ldstyle
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.export import export_model
-from ldstyle.deploy.files import predict_files
-from ldstyle.deploy.listing import list_images
+from ldstyle.deploy.files import list_images, predict_files
 from ldstyle.deploy.prediction_table import render, write_table
 from ldstyle.deploy.scene.mapping import MapOptions, map_scene
 from ldstyle.runs.backbone import build_backbone, preprocessing

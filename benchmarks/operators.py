@@ -42,7 +42,7 @@ from ldstyle.functional import (
     objective,
     unit_mass,
 )
-from ldstyle.nn.banks.maps import CachedMaps
+from ldstyle.nn.banks import CachedMaps
 from ldstyle.nn.draws import Mixing, StyleDraws
 from ldstyle.nn.label_decoupled import LabelDecoupledStyle, Region
 from ldstyle.types import PairedContext, StyleContext

@@ -19,7 +19,6 @@ MODULES = (
     "functional.operators",
     "functional.pairing",
     "functional.baselines",
-    "functional.losses",
     "functional.training",
     "method_files",
     "metrics",

@@ -14,7 +14,7 @@ from tests.nn.nets import LABEL_OPERATORS, LOCAL, STYLES, label_decoupled, seede
 from ldstyle import functional as LF
 from ldstyle.config import CSULiteConfig, EFDMixConfig, GradCamConfig, MixStyleConfig, background_weight
 from ldstyle.nn import LabelDecoupledStyle
-from ldstyle.nn.banks.maps import CachedMaps
+from ldstyle.nn.banks import CachedMaps
 from ldstyle.nn.draws import Mixing, Rows, draw_style
 from ldstyle.nn.global_style import apply_global
 from ldstyle.types import Moments, PairedContext

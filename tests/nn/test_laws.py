@@ -27,7 +27,7 @@ from tests.tolerance import bound
 
 from ldstyle.functional import objective
 from ldstyle.nn import LabelDecoupledStyle
-from ldstyle.nn.banks.maps import CachedMaps
+from ldstyle.nn.banks import CachedMaps
 from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
 from ldstyle.types import PairedContext
 

@@ -14,8 +14,7 @@ from ldstyle.cli.outputs import check_outputs, guarded
 from ldstyle.data.domains.samples import save_figure
 from ldstyle.deploy.classifier import load
 from ldstyle.deploy.explain import Explainer, explanation_sheet
-from ldstyle.deploy.files import read_images, refuse_all, refuse_bad
-from ldstyle.deploy.listing import list_images, sheet_names
+from ldstyle.deploy.files import list_images, read_images, refuse_all, refuse_bad, sheet_names
 from ldstyle.messages import choose_from
 from ldstyle.progress import Display, open_display
 

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from ldstyle.cli.options import add_shared, load_classifier, make_table, model_files
 from ldstyle.cli.outputs import guarded
-from ldstyle.deploy.files import FilePredictions, predict_files
-from ldstyle.deploy.listing import list_images
+from ldstyle.deploy.files import FilePredictions, list_images, predict_files
 from ldstyle.deploy.prediction_table import FORMATS, Format, check_format, format_of, render, write_table
 from ldstyle.deploy.shift import ShiftReport, check_shift, check_statistics
 from ldstyle.evaluation.style_statistics import style_points

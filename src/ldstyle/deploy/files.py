@@ -1,25 +1,131 @@
-"""Prediction of image files, decoded by threads while the network computes."""
+"""Prediction of image files: which are meant, and their decoding by threads while the network computes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldstyle.data.domains.scene_table import Progress
+from ldstyle.data.domains.scene_table import ARRAYS, IMAGE_SUFFIXES, Progress
 from ldstyle.deploy.classifier import Classifier, Prediction, read_image
-from ldstyle.deploy.read_ahead import read_ahead
 from ldstyle.evaluation.predict import predict
 from ldstyle.nn import InsertionPoint
 from ldstyle.runs.model_file import LoadedModel
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def read_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, ahead: int
+) -> Iterator[Result]:
+    """Yield ``function(item)`` in order, computed by threads before it is asked for.
+
+    Args:
+        function: What to do; it should release the interpreter lock, as decoders do.
+        items: What to do it with; taken only as fast as results are.
+        workers: Number of threads.
+        ahead: At most this many results wait, which bounds memory.
+    """
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+STANDARD_INPUT = "-"
+_PATTERN = frozenset("*?[")
+_SUFFIXES = IMAGE_SUFFIXES | {ARRAYS}
+
+
+def list_images(names: Iterable[str], *, standard_input: BinaryIO | None = None) -> list[Path]:
+    """Expand names to image files, each once, in the order given.
+
+    Args:
+        names: Files; folders, searched at any depth for image files in the order of their names; patterns, in which
+            ``**`` stands for any depth; and ``-`` for the names on standard input.
+        standard_input: Holds a name per line, or names ended by NUL bytes as by ``find -print0``.
+
+    Returns:
+        The files. A name that is no folder and no pattern is taken as it is, so a missing file is found when read.
+
+    Raises:
+        FileNotFoundError: A folder or pattern holds no image.
+    """
+    found: dict[Path, None] = {}
+    for name in names:
+        if name == STANDARD_INPUT:
+            if standard_input is None:
+                raise ValueError("'-' stands for standard input, of which there is none. Name the images instead.")
+            found |= dict.fromkeys(_listed(standard_input))
+        else:
+            found |= dict.fromkeys(_expanded(name))
+    if not found:
+        raise FileNotFoundError("No image is named. Give files, folders, patterns, or '-' for standard input.")
+    return list(found)
+
+
+def _listed(stream: BinaryIO) -> Iterator[Path]:
+    content = stream.read()
+    separator = b"\0" if b"\0" in content else b"\n"
+    for line in content.split(separator):
+        name = line.rstrip(b"\r") if separator == b"\n" else line
+        if name.strip():
+            yield from _expanded(name.decode("utf-8", errors="surrogateescape"))
+
+
+def _expanded(name: str) -> list[Path]:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        matches = sorted(file for file in path.rglob("*") if _is_image(file))
+    elif _PATTERN & set(name) and not path.exists():
+        start = Path(path.anchor)
+        matches = sorted(file for file in start.glob(str(path.relative_to(start))) if file.is_file())
+    else:
+        return [path]
+    if not matches:
+        suffixes = ", ".join(sorted(_SUFFIXES))
+        raise FileNotFoundError(f"No image found by '{name}'. Folders are searched for {suffixes}.")
+    return matches
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES and path.is_file()
+
+
+def sheet_names(paths: Sequence[Path]) -> list[Path]:
+    """Name a PNG for each image: by its own name where that is unique, else by its folders too.
+
+    Args:
+        paths: Different image files.
+    """
+    stems = Counter(path.stem for path in paths)
+    names = [path.stem if stems[path.stem] == 1 else _flat(path) for path in paths]
+    return [Path(f"{name}.png") for name in names]
+
+
+def _flat(path: Path) -> str:
+    parts = path.resolve().parts[1:]
+    return "__".join(part.replace("__", "_") for part in parts).replace(".", "_")
+
 
 _LISTED = 20
 _AHEAD = 2  # batches that wait; more would only cost memory
@@ -98,12 +204,12 @@ def predict_files(
 
 def refuse_bad(problems: Sequence[str]) -> NoReturn:
     """Raise an error that names images that cannot be read and the way to leave them out."""
-    raise ValueError(f"{_listed(problems)} Mend or remove them, or leave them out with --skip-bad.")
+    raise ValueError(f"{_summary(problems)} Mend or remove them, or leave them out with --skip-bad.")
 
 
 def refuse_all(problems: Sequence[str]) -> NoReturn:
     """Raise an error: no image can be read."""
-    raise ValueError(f"At least one image must be readable; none is. {_listed(problems)}")
+    raise ValueError(f"At least one image must be readable; none is. {_summary(problems)}")
 
 
 def read_images(
@@ -144,7 +250,7 @@ def read_images(
         yield batch, pixels[: len(batch)] if batch else None, problems
 
 
-def _listed(problems: Sequence[str]) -> str:
+def _summary(problems: Sequence[str]) -> str:
     rest = len(problems) - _LISTED
     more = [f"  and {rest} more"] if rest > 0 else []
     lines = "\n".join([*(f"  {problem}" for problem in problems[:_LISTED]), *more])

@@ -10,23 +10,24 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import Tensor
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable, file_stem
 from ldstyle.data.loading.pool import Pool
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.evaluation.attention.maps import localize_learned, localize_predictions
-from ldstyle.evaluation.calibration import calibration_table, source_temperature
-from ldstyle.evaluation.predict import Predictions, predict_pool, write_predictions
-from ldstyle.evaluation.scores import probabilities, score_table
+from ldstyle.evaluation.predict import PREDICTIONS, Predictions, predict_pool, write_predictions
+from ldstyle.evaluation.scores import nullable, probabilities, score_table
 from ldstyle.files import replace_text
-from ldstyle.runs.attention_file import ATTENTION, load_attention, set_attention
+from ldstyle.metrics import expected_calibration_error, fit_temperature
 from ldstyle.runs.config import RunConfig
-from ldstyle.runs.epoch_files import load_epochs
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import LoadedModel, load_model
 from ldstyle.runs.processes import open_device
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import read_tables
+from ldstyle.runs.weights import ATTENTION, load_attention, load_epochs, set_attention
 
 SCHEMA = 1
 EVALUATIONS = "evaluations"
@@ -146,3 +147,37 @@ def _calibration(
             )
         )
     return judged
+
+
+_LEAST = 1e-15
+"""Distance from 0 and 1 that stored scores keep when they become logits again."""
+
+
+def source_temperature(folder: Path) -> float:
+    """Fit the temperature of a finished run to the stored predictions of its sources' validation parts."""
+    stored = load_file(folder / PREDICTIONS)
+    wanted = [name for name in stored if name.startswith("validation/") and name.endswith("/scores")]
+    names = [name.removesuffix("/scores") for name in sorted(wanted)]
+    scores, labels = (torch.cat([stored[f"{name}/{kind}"] for name in names]) for kind in ("scores", "labels"))
+    return fit_temperature(scores.logit(eps=_LEAST), labels == 1, labels >= 0)
+
+
+def calibration_table(
+    logits: Tensor, labels: Tensor, vocabulary: tuple[str, ...], *, temperature: float
+) -> dict[str, dict[str, float | None]]:
+    """Compute the expected calibration error of each label, ready for JSON.
+
+    Args:
+        logits: Logits, (N, L).
+        labels: 1 present, 0 absent, -1 unknown, (N, L).
+        vocabulary: Names of the L labels.
+        temperature: What logits are divided by.
+
+    Returns:
+        ``before`` and ``after`` scaling: the error by label, ``None`` for a label that is known nowhere.
+    """
+    table: dict[str, Any] = {}
+    for name, scaled in (("before", logits.double()), ("after", logits.double() / temperature)):
+        errors = expected_calibration_error(probabilities(scaled), labels == 1, labels >= 0)
+        table[name] = {label: nullable(error) for label, error in zip(vocabulary, errors, strict=True)}
+    return table

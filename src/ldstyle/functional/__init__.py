@@ -31,10 +31,9 @@ from ldstyle.functional.decomposition import (
     unit_mass,
 )
 from ldstyle.functional.global_styles import csu, dsu, efdmix, mixstyle
-from ldstyle.functional.losses import label_losses
 from ldstyle.functional.operators import mix_moments, mix_topk_values, perturb_moments
 from ldstyle.functional.pairing import effective_lambda, match_partners
-from ldstyle.functional.training import blend_pathways, objective, warmup_weight
+from ldstyle.functional.training import blend_pathways, label_losses, objective, warmup_weight
 
 __all__ = [
     "attention_cross_entropy",

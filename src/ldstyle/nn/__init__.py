@@ -3,8 +3,7 @@
 from ldstyle.nn.backbones.activation_maps import activation_maps
 from ldstyle.nn.backbones.head import LinearHead, OpaqueHead, analyse_head
 from ldstyle.nn.backbones.insertion import InsertionPoint, insertion_points
-from ldstyle.nn.banks.maps import GradCamBank
-from ldstyle.nn.banks.styles import StyleBank
+from ldstyle.nn.banks import GradCamBank, StyleBank
 from ldstyle.nn.global_style import GlobalStyle
 from ldstyle.nn.label_decoupled import LabelDecoupledStyle
 from ldstyle.nn.llam import LLAM

@@ -32,8 +32,7 @@ from ldstyle.functional import (
     warmup_weight,
 )
 from ldstyle.functional.global_styles import global_moments
-from ldstyle.nn.banks.maps import CachedMaps
-from ldstyle.nn.banks.styles import StyleBank
+from ldstyle.nn.banks import CachedMaps, StyleBank
 from ldstyle.nn.draws import Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
 from ldstyle.nn.llam import LLAM

@@ -38,8 +38,7 @@ from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
 from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve_points
 from ldstyle.nn.backbones.layout import capture, logits_of, visiting
 from ldstyle.nn.backbones.probe import default_image_size
-from ldstyle.nn.banks.maps import CachedMaps, GradCamBank
-from ldstyle.nn.banks.styles import StyleBank
+from ldstyle.nn.banks import CachedMaps, GradCamBank, StyleBank
 from ldstyle.nn.compilation import eager, eager_frame
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style, random_partners
 from ldstyle.nn.global_style import GlobalStyle

@@ -14,7 +14,6 @@ from ldstyle.evaluation.attention.maps import localize_sources
 from ldstyle.evaluation.predict import PREDICTIONS, Predictions, pool_batches, predict_pool, write_predictions
 from ldstyle.evaluation.style_statistics import labelled_batches, source_style_statistics
 from ldstyle.nn.backbones.probe import evaluating
-from ldstyle.runs.attention_file import ATTENTION, load_attention, save_attention
 from ldstyle.runs.backbone import preprocessing
 from ldstyle.runs.checkpoint import PREVIOUS
 from ldstyle.runs.config import RunConfig
@@ -25,6 +24,7 @@ from ldstyle.runs.processes import Processes
 from ldstyle.runs.record import RunRecord, git_commit, peak_memory_mb, read_record, versions
 from ldstyle.runs.settings import settings_of
 from ldstyle.runs.sources import SourceData
+from ldstyle.runs.weights import ATTENTION, load_attention, save_attention
 from ldstyle.seeding import Streams
 from ldstyle.training.state import TrainingState
 from ldstyle.training.stopping import SELECTION

@@ -25,13 +25,13 @@ from ldstyle.progress import Display, open_display
 from ldstyle.runs.backbone import preprocessing
 from ldstyle.runs.checkpoint import CheckpointWriter, load_checkpoint
 from ldstyle.runs.config import OptimizerConfig, RunConfig
-from ldstyle.runs.epoch_files import save_epoch
 from ldstyle.runs.folder import METRICS, is_done, open_run, run_folder, sole_writer
 from ldstyle.runs.interruption import Interrupted, Interruption
 from ldstyle.runs.normalized_net import NormalizedNet
 from ldstyle.runs.processes import Processes, check_devices, launch
 from ldstyle.runs.record import RunRecord
 from ldstyle.runs.sources import SourceData, open_sources
+from ldstyle.runs.weights import save_epoch
 from ldstyle.seeding import derive_seed
 from ldstyle.training.algorithms.build import build_algorithm, build_loss
 from ldstyle.training.build import build_net, build_optimizer, new_state

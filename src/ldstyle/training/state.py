@@ -16,8 +16,8 @@ from ldstyle.config import GlobalConfig, LabelDecoupledConfig, StoredAttention, 
 from ldstyle.data.loading.sampler import BatchSampler
 from ldstyle.functional import warmup_weight
 from ldstyle.nn import StyledNet
-from ldstyle.runs.attention_file import attention_state
 from ldstyle.runs.processes import Processes
+from ldstyle.runs.weights import attention_state
 from ldstyle.seeding import Streams
 from ldstyle.training.algorithms.base import Algorithm
 from ldstyle.training.stopping import EarlyStopping

@@ -12,8 +12,7 @@ from ldstyle.functional import label_losses, objective
 from ldstyle.nn import StyledNet
 from ldstyle.nn.backbones.layout import logits_of
 from ldstyle.runs.processes import OnHost, Processes
-from ldstyle.training.algorithms.base import Algorithm
-from ldstyle.training.algorithms.losses import LabelLoss
+from ldstyle.training.algorithms.base import Algorithm, LabelLoss
 from ldstyle.types import StyleContext, StyledOutput
 
 KNOWN = "#"

@@ -118,7 +118,7 @@ def run_cell(cell: Cell, *, location: DataLocation, folder: Path, known: KnownDa
         The record, as in ``result.json`` of the folder.
     """
     from ldstyle.evaluation.evaluate import evaluate
-    from ldstyle.runs.epoch_files import EPOCHS
+    from ldstyle.runs.weights import EPOCHS
     from ldstyle.training.loop import fit
 
     prepare_location(location)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.data.scenes.raster import is_on_earth
 from ldstyle.deploy.classifier import Classifier
-from ldstyle.deploy.read_ahead import read_ahead
+from ldstyle.deploy.files import read_ahead
 from ldstyle.deploy.scene.ground import (
     band_range_words,
     matching_tile,
@@ -29,8 +29,7 @@ from ldstyle.deploy.scene.preview import MapText, write_preview
 from ldstyle.deploy.scene.qgis import raster_style
 from ldstyle.deploy.scene.reader import Scene, open_scene
 from ldstyle.deploy.scene.stac import write_stac_item
-from ldstyle.deploy.scene.tile_store import TileStore
-from ldstyle.deploy.scene.tiling import TileGrid, blend_rows
+from ldstyle.deploy.scene.tiles import TileGrid, TileStore, blend_rows
 from ldstyle.deploy.scene.writers import Georeference, write_footprints, write_geotiff
 from ldstyle.evaluation.predict import predict
 from ldstyle.files import replace_text

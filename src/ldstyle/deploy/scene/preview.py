@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldstyle.data.scenes.raster import CACHE_MB, is_on_earth, rasterio
-from ldstyle.deploy.scene.colours import colour_of
+from ldstyle.deploy.scene.qgis import colour_of
 from ldstyle.deploy.scene.reader import Scene
-from ldstyle.deploy.scene.tiling import TileGrid
+from ldstyle.deploy.scene.tiles import TileGrid
 from ldstyle.files import replace_text
 
 LARGEST_PICTURE = 1200

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ldstyle.data.loading.bands import scale_values, stretch
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.data.scenes.raster import ground_sampling_distance, has_data_everywhere, open_raster, readable
-from ldstyle.deploy.scene.tiling import TileGrid
+from ldstyle.deploy.scene.tiles import TileGrid
 
 _SAMPLE, _SAMPLES = 64, 4
 """Side in pixels of a window of a sample, and windows along a side of the scene."""

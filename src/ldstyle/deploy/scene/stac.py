@@ -13,7 +13,7 @@ import torch
 
 from ldstyle.data.loading.image_format import RED_GREEN_BLUE
 from ldstyle.data.scenes.raster import is_on_earth, rasterio
-from ldstyle.deploy.scene.colours import colour_of
+from ldstyle.deploy.scene.qgis import colour_of
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import LoadedModel
 

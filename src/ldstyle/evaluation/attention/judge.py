@@ -35,13 +35,13 @@ from ldstyle.evaluation.probe.features import FrozenBackbone
 from ldstyle.evaluation.probe.linear import probe_maps
 from ldstyle.files import replace_text
 from ldstyle.progress import Display
-from ldstyle.runs.attention_file import ATTENTION, load_attention
 from ldstyle.runs.backbone import Preprocessing
 from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import measure_channels
+from ldstyle.runs.weights import ATTENTION, load_attention
 
 SCHEMA = 1
 _BATCH = 32

@@ -13,7 +13,7 @@ from ldstyle.nn.backbones.head import Head, LinearHead, OpaqueHead
 from ldstyle.nn.backbones.insertion import InsertionPoint
 from ldstyle.nn.backbones.layout import capture, logits_of, visiting
 from ldstyle.nn.backbones.probe import REFUSALS, refusal, undisturbed
-from ldstyle.nn.banks.maps import GradCamBank
+from ldstyle.nn.banks import GradCamBank
 
 CORRECT = 0.5
 """A present label counts as found when its probability reaches this."""

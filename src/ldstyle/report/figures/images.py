@@ -21,10 +21,10 @@ from ldstyle.data.loading.decode import decode_mask
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.deploy.classifier import Classifier, load
 from ldstyle.report.figures.style import UnavailableError, require_done
-from ldstyle.runs.attention_file import ATTENTION, load_attention
 from ldstyle.runs.folder import CONFIG
 from ldstyle.runs.model_file import DESCRIPTION, WEIGHTS, LoadedModel
 from ldstyle.runs.settings import load_config
+from ldstyle.runs.weights import ATTENTION, load_attention
 
 if TYPE_CHECKING:
     from ldstyle.nn import StyledNet

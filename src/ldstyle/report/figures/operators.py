@@ -26,7 +26,7 @@ from ldstyle.config import (
 )
 from ldstyle.evaluation.style_statistics import style_points
 from ldstyle.nn import LabelDecoupledStyle
-from ldstyle.nn.banks.maps import CachedMaps
+from ldstyle.nn.banks import CachedMaps
 from ldstyle.nn.draws import Draw, Mixing, Perturbation, StyleDraws
 from ldstyle.nn.global_style import apply_global
 from ldstyle.report.figures.images import TrainedCell, first_trained, load_cell

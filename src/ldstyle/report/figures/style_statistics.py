@@ -51,7 +51,7 @@ from ldstyle.report.figures.style import (
     require_done,
     shorten,
 )
-from ldstyle.runs.attention_file import learned_attention
+from ldstyle.runs.weights import learned_attention
 from ldstyle.types import Moments
 
 NEIGHBOURS = 5

@@ -25,12 +25,11 @@ from ldstyle.runs.algorithms import (
 )
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.processes import Processes
-from ldstyle.training.algorithms.base import Algorithm
+from ldstyle.training.algorithms.base import Algorithm, LabelLoss
 from ldstyle.training.algorithms.coral import Coral
 from ldstyle.training.algorithms.erm_plus_plus import ErmPlusPlus
 from ldstyle.training.algorithms.fact import Fact
 from ldstyle.training.algorithms.groupdro import GroupDro
-from ldstyle.training.algorithms.losses import LabelLoss
 from ldstyle.training.algorithms.miro import Miro
 from ldstyle.training.algorithms.mixup import Mixup
 from ldstyle.training.algorithms.sagm import Sagm

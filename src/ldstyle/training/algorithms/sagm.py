@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ldstyle.nn import StyledNet
-from ldstyle.nn.banks.styles import StyleBank
+from ldstyle.nn.banks import StyleBank
 from ldstyle.runs.algorithms import SagmConfig
 from ldstyle.runs.processes import OnHost
 from ldstyle.training.algorithms.base import Algorithm

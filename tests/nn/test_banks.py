@@ -1,16 +1,152 @@
-"""The bank of cached maps."""
+"""The style bank against a dictionary of queues."""
 
 from __future__ import annotations
 
 import io
+from collections import deque
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.functional import oracles
 from tests.tolerance import bound
 
-from ldstyle.nn import GradCamBank
+from ldstyle.nn import GradCamBank, StyleBank
+from ldstyle.types import Moments
+
+CHANNELS = 2
+
+
+def numbered(labels, first):
+    """Moments whose values name their sample and label, so that an entry can be recognized."""
+    samples = first + torch.arange(len(labels)).float()
+    mean = samples[:, None, None] * 100 + torch.arange(labels.shape[1]).float()[:, None] * 10
+    return Moments(mean + torch.arange(CHANNELS), mean + torch.arange(CHANNELS) + 0.5)
+
+
+def contents(bank, label, home):
+    """The entries one domain can draw for a label, by every choice there is."""
+    choices = torch.linspace(0, 0.999, 97)[:, None].expand(-1, bank.num_labels)
+    present = torch.zeros(len(choices), bank.num_labels, dtype=torch.bool)
+    present[:, label] = True
+    moments, found = bank.draw(present, torch.full((len(choices),), home), choices)
+    assert not found[:, [other for other in range(bank.num_labels) if other != label]].any()
+    return {tuple(mean[label].tolist()) for mean, hit in zip(moments.mean, found[:, label], strict=True) if hit}
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2**31)), min_size=1, max_size=5),
+)
+def test_the_bank_holds_the_last_entries_of_each_label_and_offers_those_of_other_domains(size, labels, batches):
+    bank = StyleBank(labels, CHANNELS, size=size)
+    queues = [deque(maxlen=size) for _ in range(labels)]
+    first = 1
+    for batch, seed in batches:
+        rng = np.random.default_rng(seed)
+        keep, domain = torch.from_numpy(rng.random((batch, labels)) < 0.7), torch.from_numpy(rng.integers(0, 3, batch))
+        moments = numbered(keep, first)
+        bank.push(moments, keep, domain)
+        for sample, label in np.ndindex(batch, labels):
+            if keep[sample, label]:
+                queues[label].append((int(domain[sample]), tuple(moments.mean[sample, label].tolist())))
+        first += batch
+        assert len(bank) == sum(map(len, queues))
+        for label in range(labels):
+            for home in range(3):
+                assert contents(bank, label, home) == {entry for other, entry in queues[label] if other != home}
+
+
+def test_overflow_within_one_batch_keeps_the_last_entries():
+    bank = StyleBank(1, CHANNELS, size=3)
+    keep = torch.ones(8, 1, dtype=torch.bool)
+    bank.push(numbered(keep, 0), keep, torch.zeros(8, dtype=torch.int64))
+    assert {int(entry[0]) // 100 for entry in contents(bank, 0, home=1)} == {5, 6, 7}
+    bank.push(numbered(keep[:1], 8), keep[:1], torch.zeros(1, dtype=torch.int64))
+    assert {int(entry[0]) // 100 for entry in contents(bank, 0, home=1)} == {6, 7, 8}
+
+
+def test_mean_and_deviation_of_an_entry_stay_together():
+    bank, keep = StyleBank(3, CHANNELS, size=4), torch.ones(4, 3, dtype=torch.bool)
+    bank.push(numbered(keep, 1), keep, torch.arange(4))
+    moments, found = bank.draw(keep, torch.arange(4), torch.rand(4, 3, generator=torch.Generator().manual_seed(0)))
+    assert found.all()
+    assert torch.equal(moments.std, moments.mean + 0.5)
+    assert torch.equal(moments.mean[:, :, 0] % 100, torch.tensor([0.0, 10.0, 20.0]).expand(4, 3))
+
+
+def test_every_entry_is_chosen_equally_often():
+    bank, keep = StyleBank(1, CHANNELS, size=5), torch.ones(5, 1, dtype=torch.bool)
+    bank.push(numbered(keep, 0), keep, torch.zeros(5, dtype=torch.int64))
+    choice = (torch.arange(1000)[:, None] + 0.5) / 1000
+    moments, _ = bank.draw(torch.ones(1000, 1, dtype=torch.bool), torch.ones(1000, dtype=torch.int64), choice)
+    assert moments.mean[:, 0, 0].unique(return_counts=True)[1].tolist() == [200] * 5
+
+
+def test_a_choice_rounded_up_to_one_takes_the_last_entry():
+    bank, keep = StyleBank(1, CHANNELS, size=5), torch.ones(2, 1, dtype=torch.bool)
+    bank.push(numbered(keep, 1), keep, torch.zeros(2, dtype=torch.int64))
+    moments, found = bank.draw(keep[:1], torch.tensor([1]), torch.ones(1, 1))
+    assert found.all()
+    assert moments.mean[0, 0, 0] == 200
+
+
+def test_an_empty_bank_finds_nothing():
+    present = torch.ones(3, 2, dtype=torch.bool)
+    moments, found = StyleBank(2, CHANNELS, size=3).draw(present, torch.arange(3), torch.zeros(3, 2))
+    assert not found.any()
+    assert moments.mean.shape == (3, 2, CHANNELS)
+    assert moments.mean.isfinite().all()
+
+
+def test_what_is_stored_is_detached_and_a_copy():
+    keep = torch.ones(2, 1, dtype=torch.bool)
+    moments = Moments(torch.ones(2, 1, CHANNELS, requires_grad=True), torch.ones(2, 1, CHANNELS, requires_grad=True))
+    bank = StyleBank(1, CHANNELS, size=2)
+    bank.push(moments, keep, torch.tensor([0, 1]))
+    with torch.no_grad():
+        moments.mean.fill_(9)
+    drawn, _ = bank.draw(keep, torch.tensor([1, 0]), torch.zeros(2, 1))
+    assert not drawn.mean.requires_grad
+    assert torch.equal(drawn.mean, torch.ones(2, 1, CHANNELS))
+
+
+def test_its_state_survives_a_file_and_goes_on_in_the_same_order():
+    bank, keep = StyleBank(2, CHANNELS, size=3), torch.tensor([[1, 1], [1, 0], [0, 1], [1, 1]], dtype=torch.bool)
+    domain = torch.tensor([0, 1, 2, 0])
+    bank.push(numbered(keep, 1), keep, domain)
+    file = io.BytesIO()
+    torch.save(bank.state_dict(), file)
+    file.seek(0)
+    other = StyleBank(2, CHANNELS, size=3)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for both in (bank, other):
+        both.push(numbered(keep[:2], 50), keep[:2], domain[:2])
+    for label, home in np.ndindex(2, 3):
+        assert contents(bank, label, home) == contents(other, label, home)
+    other.push(numbered(keep, 90), keep, domain)
+    assert contents(bank, 0, 2) != contents(other, 0, 2)
+
+
+def test_a_state_of_other_settings_is_refused():
+    state = StyleBank(2, CHANNELS, size=3).state_dict()
+    with pytest.raises(
+        ValueError, match=r"stored style bank has shape \(2, 3\) \(labels, size\); this one has \(2, 5\)"
+    ):
+        StyleBank(2, CHANNELS, size=5).load_state_dict(state)
+
+
+def test_a_style_bank_has_room_for_something():
+    with pytest.raises(ValueError, match="`size` must be at least 1; got 0"):
+        StyleBank(2, CHANNELS, size=0)
+
+
+def test_settings_of_a_style_bank_are_shown():
+    assert "num_labels=2, channels=2, size=3" in repr(StyleBank(2, CHANNELS, size=3))
+
 
 SHAPE = (4, 3, 3, 5)
 INDEX = torch.tensor([5, 0, 7, 2])

@@ -10,12 +10,12 @@ import pytest
 from tests.training.runs import tiny
 
 from ldstyle.evaluation.attention.maps import localize_attention
-from ldstyle.runs.attention_file import ATTENTION, load_attention
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.normalized_net import Normalize
 from ldstyle.runs.record import read_record
 from ldstyle.runs.settings import load_config
 from ldstyle.runs.sources import open_sources
+from ldstyle.runs.weights import ATTENTION, load_attention
 from ldstyle.training.loop import fit
 
 

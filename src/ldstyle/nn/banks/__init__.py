@@ -1,1 +1,0 @@
-"""Memories of a styled network: recent styles per label, and cached attention maps."""
