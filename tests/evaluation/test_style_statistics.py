@@ -3,6 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
+from sklearn.neighbors import KNeighborsClassifier
 from tests.deploy.models import SIZE, VOCABULARY, pixels, write_images, write_model
 from tests.tolerance import bound
 
@@ -12,6 +15,7 @@ from ldstyle.deploy.classifier import load
 from ldstyle.evaluation.predict import predict
 from ldstyle.evaluation.style_statistics import (
     labelled_batches,
+    neighbour_accuracy,
     source_style_statistics,
     style_distances,
     style_points,
@@ -144,3 +148,30 @@ def test_a_pool_gives_its_images_unaugmented_with_labels_and_domains(tmp_path):
 def test_no_images_are_refused(backbone):
     with pytest.raises(ValueError, match="`batches` must hold at least one batch of images; got none"):
         source_style_statistics(backbone, [])
+
+
+def test_neighbours_agree_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 3, 90)
+    features = rng.normal(size=(90, 4)) * [1, 50, 0.1, 1] + classes[:, None] * [1.0, 0, 0.2, 0]
+    found = neighbour_accuracy(features, classes, np.eye(90, dtype=bool), neighbours=1)
+    scaled = (features - features.mean(0)) / features.std(0)
+    told = cross_val_predict(KNeighborsClassifier(1), scaled, classes, cv=LeaveOneOut())
+    assert found is not None
+    assert found.score == pytest.approx(balanced_accuracy_score(classes, told))
+    assert found.chance == 1 / 3
+    assert found.score > 0.5
+    shuffled = neighbour_accuracy(features, rng.permutation(classes), np.eye(90, dtype=bool))
+    assert shuffled is not None
+    assert abs(shuffled.score - 1 / 3) < 4 * shuffled.error
+
+
+def test_neighbours_that_are_forbidden_do_not_vote():
+    features = np.array([[0.0], [0.1], [5.0], [5.1]])
+    classes, images = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
+    alone = neighbour_accuracy(features, classes, np.eye(4, dtype=bool), neighbours=1)
+    across = neighbour_accuracy(features, classes, images[:, None] == images[None], neighbours=1)
+    assert alone is not None
+    assert across is not None
+    assert (alone.score, across.score) == (1.0, 0.0)
+    assert neighbour_accuracy(features, classes, np.ones((4, 4), dtype=bool)) is None

@@ -153,8 +153,9 @@ def choose_sweeps(names: Sequence[str] | None = None) -> tuple[Sweep, ...]:
     return tuple(known[name] for name in names or known)
 
 
-def check_seeds(seeds: Sequence[int], main: Sequence[int] = range(5)) -> None:
+def check_seeds(seeds: Sequence[int]) -> None:
     """Refuse seeds of the main runs: a selection must not be judged on the seeds that it was made on."""
+    main = range(5)
     shared = sorted(set(seeds) & set(main))
     if shared:
         raise ValueError(
@@ -208,10 +209,8 @@ def ablation_table(results: Results, *, split: str, part: Literal["test", "all"]
     return rows
 
 
-def sweep_points(
-    results: Results, sweep: Sweep, *, split: str, part: str = "test", metric: str = "map"
-) -> list[tuple[Any, Entry]]:
+def sweep_points(results: Results, sweep: Sweep, *, split: str, part: str = "test") -> list[tuple[Any, Entry]]:
     """Return the values of a sweep, each with its measured entry on a split."""
     names = {sweep.method(value).name: value for value in sweep.values}
     found = results.select(lambda cell: cell.method in names and cell.split == split)
-    return [(value, found.entry(name, split=split, part=part, metric=metric)) for name, value in names.items()]
+    return [(value, found.entry(name, split=split, part=part)) for name, value in names.items()]

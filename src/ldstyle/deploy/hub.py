@@ -53,19 +53,18 @@ def write_card(model: LoadedModel, folder: Path, *, run: Path, license_id: str |
     return path
 
 
-def push_folder(folder: Path, repo: str, *, private: bool = True) -> str:
+def push_folder(folder: Path, repo: str) -> str:
     """Upload a folder by the hub's own client, which asks the user's login for the right to do so.
 
     Args:
         folder: Folder written by :func:`ldstyle.deploy.export.export_model` with the target ``hub``.
-        repo: ``OWNER/NAME`` of the repository; made if missing.
-        private: Whether a new repository is private.
+        repo: ``OWNER/NAME`` of the repository; made, and private, if missing.
 
     Returns:
         The address of the commit.
     """
     api = HfApi(library_name="ldstyle")
-    api.create_repo(repo, private=private, exist_ok=True)
+    api.create_repo(repo, private=True, exist_ok=True)
     return str(api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Add model"))
 
 

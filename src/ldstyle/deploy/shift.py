@@ -37,6 +37,7 @@ LONE_GAP = 0.25
 THRESHOLD_GAP, PREVALENCE_GAP = 0.15, 0.25
 
 _MOST_NEEDED = 1 << 20
+_MOST_ITERATIONS = 1000
 
 _NEEDED = (CENTER, COUNT, SPREAD, QUANTILES, PREVALENCE, MEAN_PROBABILITY)
 
@@ -178,7 +179,7 @@ def _needed(count: Tensor, limit: float, concentration: float) -> int | None:
     return None
 
 
-def expected_prevalence(probabilities: Tensor, prior: Tensor, *, steps: int = 1000) -> Tensor:
+def expected_prevalence(probabilities: Tensor, prior: Tensor) -> Tensor:
     """Estimate how frequent labels are where they are as recognisable as in the sources but not as frequent.
 
     Expectation-maximisation over the priors, after Saerens, Latinne and Decaestecker (2002), label by label.
@@ -186,7 +187,6 @@ def expected_prevalence(probabilities: Tensor, prior: Tensor, *, steps: int = 10
     Args:
         probabilities: Predicted probabilities, (N, L).
         prior: Mean probabilities on the sources, (L,).
-        steps: Most iterations.
 
     Returns:
         Share of the N images expected to have each label, (L,).
@@ -194,7 +194,7 @@ def expected_prevalence(probabilities: Tensor, prior: Tensor, *, steps: int = 10
     scores = probabilities.double()
     prior = prior.double().clamp(1e-4, 1 - 1e-4)
     fraction = prior.clone()
-    for _ in range(steps):
+    for _ in range(_MOST_ITERATIONS):
         present, absent = scores * (fraction / prior), (1 - scores) * ((1 - fraction) / (1 - prior))
         updated = (present / (present + absent).clamp(min=torch.finfo(torch.float64).tiny)).mean(dim=0)
         moved = (updated - fraction).abs().max().item()

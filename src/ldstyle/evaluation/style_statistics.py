@@ -1,8 +1,10 @@
-"""Style statistics and label frequencies of the sources, stored with the model."""
+"""Style statistics: those of the sources, stored with the model, and how well nearest neighbours classify by them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +22,9 @@ CONCENTRATION = "style/concentration"
 PREVALENCE, MEAN_PROBABILITY = "label/prevalence", "label/mean_probability"
 UNKNOWN = -1.0
 """Prevalence of a label that is unknown in all sources."""
+
+NEIGHBOURS = 5
+"""Nearest samples that vote on the class of a sample."""
 
 _LEVELS = 101
 _MOST_IMAGES = 1000  # per domain; the error of a mean is 0.03 spreads then
@@ -133,3 +138,66 @@ def style_distances(style: Tensor, center: Tensor, spread: Tensor) -> Tensor:
 def _floored(spread: Tensor) -> Tensor:
     """Keep channels that hardly vary among the sources from deciding the distance alone."""
     return spread.clamp(min=max(1e-6, 0.05 * spread.median().item()))
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A balanced accuracy: the mean over classes of the fraction of their samples that is classified correctly.
+
+    Attributes:
+        score: Balanced accuracy.
+        error: Its standard error.
+        chance: Accuracy of guessing: one over the number of classes.
+        samples: Number of samples judged.
+    """
+
+    score: float
+    error: float
+    chance: float
+    samples: int
+
+
+def neighbour_accuracy(
+    features: NDArray[np.floating[Any]],
+    classes: NDArray[np.int64],
+    forbidden: NDArray[np.bool_],
+    *,
+    neighbours: int = NEIGHBOURS,
+) -> Accuracy | None:
+    """Classify each sample by its nearest other samples.
+
+    Args:
+        features: (N, F); each column is brought to unit deviation first.
+        classes: Class of each sample, (N,).
+        forbidden: True where a sample must not be judged by another, (N, N): itself, or another crop of its image.
+        neighbours: Nearest samples that vote; of equal votes the nearer side's count.
+
+    Returns:
+        The accuracy; ``None`` if fewer than two classes can be judged.
+    """
+    scaled = standardized(features)
+    distance = np.square(scaled[:, None] - scaled[None]).sum(axis=2)
+    distance[forbidden] = np.inf
+    judged = np.isfinite(distance).any(axis=1)
+    found = np.unique(classes[judged])
+    if len(found) < 2:
+        return None
+    order = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
+    rank_weight = 1 - 1e-3 * np.arange(order.shape[1])  # only ever decides between equal numbers of votes
+    valid = np.take_along_axis(np.isfinite(distance), order, axis=1)
+    votes = np.zeros((len(classes), classes.max() + 1))
+    for rank in range(order.shape[1]):
+        np.add.at(votes, (np.arange(len(classes)), classes[order[:, rank]]), rank_weight[rank] * valid[:, rank])
+    right = votes.argmax(axis=1) == classes
+    fractions = [(right[judged & (classes == c)].mean(), (judged & (classes == c)).sum()) for c in found]
+    score = float(np.mean([rate for rate, _ in fractions]))
+    variance = float(sum(rate * (1 - rate) / count for rate, count in fractions)) / len(found) ** 2
+    return Accuracy(score, variance**0.5, 1 / len(found), int(judged.sum()))
+
+
+def standardized(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Bring each column to mean zero and unit deviation; a constant one becomes zero."""
+    values = features.astype(np.float64)
+    deviation = values.std(axis=0)
+    scaled: NDArray[np.float64] = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    return scaled

@@ -17,9 +17,6 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
-from sklearn.metrics import balanced_accuracy_score
-from sklearn.model_selection import LeaveOneOut, cross_val_predict
-from sklearn.neighbors import KNeighborsClassifier
 
 from ldstyle.benchmark.execution.cell_run import run_cell
 from ldstyle.benchmark.grid.cells import make_cells, make_splits
@@ -33,7 +30,6 @@ from ldstyle.functional import efdmix
 from ldstyle.report.figures import FIGURES, make_figure
 from ldstyle.report.figures.operators import OWN_STYLE, apply_operators
 from ldstyle.report.figures.style import SMALL_WIDTH, looks, save_picture, small_svg, svg_of
-from ldstyle.report.figures.style_statistics import neighbour_accuracy
 from ldstyle.report.model import Absent, Picture
 
 FROM_RECORDS = ("training-curves", "label-ap", "differences", "cost-accuracy")
@@ -335,33 +331,6 @@ def test_methods_without_attention_have_strength_alone(make_grid: Callable[..., 
     write_rows(grid, "efdmix", [{"strength": {"layer1": 0.2}, "locations": {}}])
     _, figure = drawn("strength-epochs", grid.view())
     assert [axes.get_ylabel() for axes in figure.axes] == ["relative feature change (%)"]
-
-
-def test_neighbours_agree_with_scikit_learn() -> None:
-    rng = np.random.default_rng(0)
-    classes = rng.integers(0, 3, 90)
-    features = rng.normal(size=(90, 4)) * [1, 50, 0.1, 1] + classes[:, None] * [1.0, 0, 0.2, 0]
-    found = neighbour_accuracy(features, classes, np.eye(90, dtype=bool), neighbours=1)
-    scaled = (features - features.mean(0)) / features.std(0)
-    told = cross_val_predict(KNeighborsClassifier(1), scaled, classes, cv=LeaveOneOut())
-    assert found is not None
-    assert found.score == pytest.approx(balanced_accuracy_score(classes, told))
-    assert found.chance == 1 / 3
-    assert found.score > 0.5
-    shuffled = neighbour_accuracy(features, rng.permutation(classes), np.eye(90, dtype=bool))
-    assert shuffled is not None
-    assert abs(shuffled.score - 1 / 3) < 4 * shuffled.error
-
-
-def test_neighbours_that_are_forbidden_do_not_vote() -> None:
-    features = np.array([[0.0], [0.1], [5.0], [5.1]])
-    classes, images = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
-    alone = neighbour_accuracy(features, classes, np.eye(4, dtype=bool), neighbours=1)
-    across = neighbour_accuracy(features, classes, images[:, None] == images[None], neighbours=1)
-    assert alone is not None
-    assert across is not None
-    assert (alone.score, across.score) == (1.0, 0.0)
-    assert neighbour_accuracy(features, classes, np.ones((4, 4), dtype=bool)) is None
 
 
 def test_operators_stay_in_the_regions_of_shared_labels() -> None:

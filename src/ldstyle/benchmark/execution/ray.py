@@ -38,7 +38,6 @@ class RayExecutor:
         gpus: GPUs per cell; by default 1 if the cluster has any, else 0.
         connect_seconds: Time the head has to take a connection, and after which it is said that it does not answer. A
             head that does not answer for four times as long is given up.
-        options: More arguments for ``ray.init``.
     """
 
     def __init__(
@@ -48,21 +47,20 @@ class RayExecutor:
         cpus: int = 1,
         gpus: float | None = None,
         connect_seconds: float = 15.0,
-        options: dict[str, Any] | None = None,
     ) -> None:
         try:
             import ray
         except ImportError as error:
             raise ValueError("The executor 'ray' needs the extra `ray`: install 'ldstyle[ray]'.") from error
         self._ray, self._address, self._cpus, self._gpus = ray, address, cpus, gpus
-        self._connect_seconds, self._options = connect_seconds, options or {}
+        self._connect_seconds = connect_seconds
         self._flying: dict[Any, str] = {}
         self._asked: set[Any] = set()
 
     def __enter__(self) -> Self:
         check_address(self._address, seconds=self._connect_seconds)
         require_answer(self._address, seconds=self._connect_seconds)
-        self._ray.init(address=self._address, log_to_driver=False, **self._options)
+        self._ray.init(address=self._address, log_to_driver=False)
         if self._gpus is None:
             self._gpus = float(bool(self._ray.cluster_resources().get("GPU", 0)))
         # A node that is lost takes its cells along: the runner gives them out again, with their checkpoints. Workers of

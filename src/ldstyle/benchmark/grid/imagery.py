@@ -11,7 +11,7 @@ from typing import Literal
 from filelock import FileLock
 
 from ldstyle.benchmark.grid.presets import Preset
-from ldstyle.data.domains.scene_table import Progress, file_stem
+from ldstyle.data.domains.scene_table import file_stem
 from ldstyle.runs.settings import Settings
 
 SYNTHETIC_DATA = "synthetic"
@@ -130,7 +130,7 @@ def search_folder(root: Path, preset: str, sources: Sequence[str]) -> Path:
     return root / f"{preset}-{'+'.join(map(file_stem, sources))}"
 
 
-def prepare_location(location: DataLocation, *, workers: int = 1, progress: Progress | None = None) -> None:
+def prepare_location(location: DataLocation, *, workers: int = 1) -> None:
     """Write the synthetic scenes of a location if they are missing; several processes may call this at once."""
     if not location.scenes:
         return
@@ -139,4 +139,4 @@ def prepare_location(location: DataLocation, *, workers: int = 1, progress: Prog
     root = Path(location.root)
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.with_name(f"{root.name}.lock")):
-        write_scenes(root, per_domain=location.scenes, size=location.pixels, workers=workers, progress=progress)
+        write_scenes(root, per_domain=location.scenes, size=location.pixels, workers=workers)

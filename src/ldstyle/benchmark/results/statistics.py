@@ -25,7 +25,7 @@ EXACT_PAIRS = 18
 
 
 def bootstrap_interval(
-    values: Sequence[float], *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
+    values: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float | None, float | None]:
     """Return the percentile bootstrap interval of a mean, or twice ``None`` below three values.
 
@@ -36,7 +36,7 @@ def bootstrap_interval(
     generator = np.random.Generator(np.random.PCG64DXSM(derive_seed("bootstrap", seed, len(values))))
     chosen = generator.integers(len(values), size=(resamples, len(values)))
     means = np.asarray(values, dtype=np.float64)[chosen].mean(axis=1)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 

@@ -248,21 +248,16 @@ class Results:
         methods: Sequence[str] | None = None,
         split: str | None = None,
         part: str = "test",
-        metric: Metric = "map",
-        unit: Literal["seed", "cell"] = "seed",
     ) -> list[Difference]:
         """Compare methods (by default all but the oracle) with a baseline; p-values are corrected over them."""
         chosen = [m for m in self.methods if m != ORACLE] if methods is None else methods
-        return correct(
-            self.difference(method, baseline, split=split, part=part, metric=metric, unit=unit)
-            for method in chosen
-            if method != baseline
-        )
+        differences = (self.difference(one, baseline, split=split, part=part) for one in chosen if one != baseline)
+        return correct(differences)
 
-    def oracle_gap(self, *, split: str | None = None, part: str = "test", metric: Metric = "map") -> list[Difference]:
+    def oracle_gap(self, *, split: str | None = None) -> list[Difference]:
         """Return how far each method stays below the oracle, paired by seed: ``oracle − method``."""
         others = [method for method in self.methods if method != ORACLE]
-        return [self.difference(ORACLE, method, split=split, part=part, metric=metric) for method in others]
+        return [self.difference(ORACLE, method, split=split) for method in others]
 
     # ---- Files of the runs
 

@@ -7,7 +7,7 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from ldstyle.cli import INTERRUPTED
 from ldstyle.cli.data import importing, tiling
 from ldstyle.cli.options import IMAGES, LABELS, add_shared, make_table, positive, subcommands
 from ldstyle.cli.outputs import guarded
@@ -109,7 +110,7 @@ def check(arguments: argparse.Namespace) -> int:
         size, number = next(iter(one.sizes.most_common(1)), ("", 0))
         others = one.readable - number
         rows.append([one.domain, str(one.rows), str(one.readable), size, str(others), str(len(one.problems))])
-    console = Console(markup=False)
+    console = Console(markup=False, emoji=False)
     console.print(make_table(header, rows))
     labels = [[label, *(_count(one, label) for one in found)] for label in label_map.vocabulary]
     console.print(make_table(("label: images with it", *sources), labels))
@@ -137,7 +138,7 @@ def stats(arguments: argparse.Namespace) -> int:
     tables = _read(arguments, require_images=False)
     header, rows = tabulate(tables, marked=arguments.out is None)
     if arguments.out is None:
-        Console(markup=False).print(make_table(header, rows))
+        Console(markup=False, emoji=False).print(make_table(header, rows))
     elif arguments.out == Path("-"):
         csv.writer(sys.stdout).writerows([header, *rows])
     else:
@@ -169,7 +170,7 @@ def prepare(arguments: argparse.Namespace) -> int:
                 table, size=arguments.size, cache_dir=arguments.cache, progress=progress, image_format=found
             )
             rows.append([table.domain, str(len(table)), f"{cache.images.nbytes / 1e6:.1f} MB", cache.digest[:12]])
-    Console(markup=False).print(
+    Console(markup=False, emoji=False).print(
         make_table(("domain", "images", "size", "digest"), rows, title=f"caches in {arguments.cache}")
     )
     return 0
@@ -188,20 +189,29 @@ def synth(arguments: argparse.Namespace) -> int:
             workers=arguments.workers,
             progress=progress,
         )
-    Console(markup=False).print(f"synthetic scenes: {out}", highlight=False, soft_wrap=True)
+    sys.stdout.write(f"synthetic scenes: {out}\n")
     return 0
 
 
 def tile(arguments: argparse.Namespace) -> int:
     """Cut whole scenes and their labels into tiles, masks and a table; an interrupted run resumes."""
-    console = Console(markup=False)
-    return tiling.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
+    return _resumable(tiling.run, arguments)
 
 
 def import_(arguments: argparse.Namespace) -> int:
     """Convert a multi-label data set of torchgeo to images and a table; an interrupted run resumes."""
-    console = Console(markup=False)
-    return importing.run(arguments, _bars, lambda text: console.print(text, highlight=False, soft_wrap=True))
+    return _resumable(importing.run, arguments)
+
+
+def _resumable(run: Callable[[argparse.Namespace, Progress], list[str]], arguments: argparse.Namespace) -> int:
+    try:
+        with _bars() as progress:
+            lines = run(arguments, progress)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command resumes\n")
+        return INTERRUPTED
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -213,16 +223,14 @@ def show(arguments: argparse.Namespace) -> int:
     found = [table.select([i for i in range(len(table)) if table.path(i).is_file()]) for table in tables]
     shown = [table for table in found if len(table)]
     for name in [table.domain for table in found if not len(table)]:
-        Console(stderr=True, markup=False).print(
-            f"note: {name} is left out, its images were not found", highlight=False, soft_wrap=True
-        )
+        sys.stderr.write(f"note: {name} is left out, its images were not found\n")
     if not shown:
         raise FileNotFoundError(f"No images found in '{_root(arguments)}'. See `ldstyle data --help`.")
     bands = settings_shown(tuple(arguments.bands), tuple(arguments.range))
     figure = class_samples(shown, per_cell=arguments.per_cell, size=arguments.size, seed=arguments.seed, shown=bands)
     with guarded(arguments.out, force=arguments.force):
         save_figure(figure, arguments.out)
-    Console(markup=False).print(f"class samples: {arguments.out}", highlight=False, soft_wrap=True)
+    sys.stdout.write(f"class samples: {arguments.out}\n")
     return 0
 
 
@@ -231,7 +239,7 @@ def unpack(arguments: argparse.Namespace) -> int:
     from ldstyle.data.domains.unpack import unpack as unpack_archive
 
     for path in unpack_archive(arguments.archive, arguments.out):
-        Console(markup=False).print(str(path), highlight=False, soft_wrap=True)
+        sys.stdout.write(f"{path}\n")
     return 0
 
 

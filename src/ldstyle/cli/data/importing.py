@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ldstyle.cli import INTERRUPTED
 from ldstyle.data.domains.scene_table import Progress
 
 
@@ -62,16 +58,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def run(
-    arguments: argparse.Namespace, bars: Callable[[], AbstractContextManager[Progress]], say: Callable[[str], None]
-) -> int:
-    """Import the data set.
-
-    Args:
-        arguments: The options.
-        bars: Context manager of the progress bars.
-        say: Function that prints a line.
-    """
+def run(arguments: argparse.Namespace, progress: Progress) -> list[str]:
+    """Import the data set and return the lines to print."""
     from ldstyle.data.torchgeo import ImportOptions, import_torchgeo
 
     options = ImportOptions(
@@ -82,18 +70,11 @@ def run(
         dtype=arguments.dtype,
         arguments=tuple(arguments.option),
     )
-    try:
-        with bars() as progress:
-            table, counts = import_torchgeo(
-                arguments.torchgeo, arguments.data, arguments.out, options=options, progress=progress
-            )
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command resumes\n")
-        return INTERRUPTED
-    for domain, number in sorted(counts.items()):
-        say(f"{domain}: {number} images")
-    say(f"{sum(counts.values())} images: {table}")
-    return 0
+    table, counts = import_torchgeo(
+        arguments.torchgeo, arguments.data, arguments.out, options=options, progress=progress
+    )
+    lines = [f"{domain}: {number} images" for domain, number in sorted(counts.items())]
+    return [*lines, f"{sum(counts.values())} images: {table}"]
 
 
 def _option(text: str) -> tuple[str, str]:

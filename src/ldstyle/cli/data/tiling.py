@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ldstyle.cli import INTERRUPTED
 from ldstyle.data.domains.scene_table import Progress
 
 
@@ -91,16 +87,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def run(
-    arguments: argparse.Namespace, bars: Callable[[], AbstractContextManager[Progress]], say: Callable[[str], None]
-) -> int:
-    """Cut the scenes.
-
-    Args:
-        arguments: The options.
-        bars: Context manager of the progress bars.
-        say: Function that prints a line.
-    """
+def run(arguments: argparse.Namespace, progress: Progress) -> list[str]:
+    """Cut the scenes and return the lines to print."""
     from ldstyle.data.scenes.cutting import BlockGrid, TileRules
     from ldstyle.data.scenes.labels import LabelSource
     from ldstyle.data.scenes.tiling import tile_scenes
@@ -122,30 +110,23 @@ def run(
         gap=arguments.size if arguments.gap is None else arguments.gap,
     )
     rules = TileRules(present=arguments.present, absent=arguments.absent, min_valid=arguments.min_valid)
-    try:
-        with bars() as progress:
-            made = tile_scenes(
-                arguments.scenes,
-                arguments.out,
-                labels=labels,
-                grid=grid,
-                rules=rules,
-                domains=arguments.domain,
-                workers=arguments.workers,
-                allow_virtual=arguments.allow_virtual,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command resumes\n")
-        return INTERRUPTED
-    if made.resumed:
-        say(f"{made.resumed} tiles of an earlier run were kept")
-    for label, (present, absent, unknown) in made.counts.items():
-        say(f"{label}: present in {present} tiles, absent in {absent}, unknown in {unknown}")
-    for note in made.notes:
-        say(f"note: {note}")
-    say(f"{made.tiles} tiles: {made.table}")
-    return 0
+    made = tile_scenes(
+        arguments.scenes,
+        arguments.out,
+        labels=labels,
+        grid=grid,
+        rules=rules,
+        domains=arguments.domain,
+        workers=arguments.workers,
+        allow_virtual=arguments.allow_virtual,
+        progress=progress,
+    )
+    lines = [f"{made.resumed} tiles of an earlier run were kept"] if made.resumed else []
+    lines += [
+        f"{label}: present in {present} tiles, absent in {absent}, unknown in {unknown}"
+        for label, (present, absent, unknown) in made.counts.items()
+    ]
+    return [*lines, *(f"note: {note}" for note in made.notes), f"{made.tiles} tiles: {made.table}"]
 
 
 def _class(text: str) -> tuple[str, str]:

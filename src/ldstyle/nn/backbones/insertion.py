@@ -121,14 +121,12 @@ def units(backbone: nn.Module, found: Survey, name: str = "", *, element: bool =
         yield from units(backbone, found, f"{name}.{child}" if name else child, element=isinstance(module, _LISTS))
 
 
-def point_at(
-    name: str, found: Survey, listing: Sequence[InsertionPoint], declared: Declared | None = None
-) -> InsertionPoint | None:
+def point_at(name: str, found: Survey, listing: Sequence[InsertionPoint]) -> InsertionPoint | None:
     """Return the insertion point at a submodule, listed or not; ``None`` if its output is no map."""
     for point in listing:
         if point.name == name:
             return point
-    geometry = found.geometry(name, declared) if found.calls.get(name) == 1 else None
+    geometry = found.geometry(name) if found.calls.get(name) == 1 else None
     return None if geometry is None else InsertionPoint(name, None, *geometry)
 
 

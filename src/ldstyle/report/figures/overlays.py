@@ -207,7 +207,7 @@ def attention_sheet(part: Part, sources: Sequence[AttentionSource]) -> Figure:
     return draw_overlays(shown, dpi=_DPI)
 
 
-def pick(part: Part, *, per_label: int = PER_LABEL) -> dict[int, list[int]]:
+def pick(part: Part) -> dict[int, list[int]]:
     """Choose images of each label by the size of its region alone, nearest to :data:`AREA`; each once if possible.
 
     Returns:
@@ -219,7 +219,7 @@ def pick(part: Part, *, per_label: int = PER_LABEL) -> dict[int, list[int]]:
     chosen: dict[int, list[int]] = {}
     for label in np.argsort((areas > 0).sum(axis=0), kind="stable").tolist():  # rare labels choose first
         ranked = [int(n) for n in np.argsort(distance[:, label], kind="stable") if areas[n, label] > 0]
-        chosen[label] = sorted(ranked, key=lambda n: n in used)[:per_label]
+        chosen[label] = sorted(ranked, key=lambda n: n in used)[:PER_LABEL]
         used.update(chosen[label])
     return {label: chosen[label] for label in sorted(chosen) if chosen[label]}
 

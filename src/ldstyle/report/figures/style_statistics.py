@@ -1,4 +1,4 @@
-"""Style statistics in the plane, and how well nearest neighbours classify domain and label by them."""
+"""Style statistics in the plane, and how well they classify domain and label."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ldstyle.benchmark.results.view import Results
 from ldstyle.data.domains.samples import pick_samples
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.deploy.explain import Explainer
-from ldstyle.evaluation.style_statistics import style_points
+from ldstyle.evaluation.style_statistics import NEIGHBOURS, Accuracy, neighbour_accuracy, standardized, style_points
 from ldstyle.functional import label_moments, resize_maps, unit_mass
 from ldstyle.functional.global_styles import global_moments
 from ldstyle.nn import InsertionPoint
@@ -54,7 +54,6 @@ from ldstyle.report.figures.style import (
 from ldstyle.runs.weights import learned_attention
 from ldstyle.types import Moments
 
-NEIGHBOURS = 5
 GLOBAL, ATTENTION, MASKS = "global", "per label", "per label, true masks"
 _SAMPLES = 288
 _FEWEST = 12
@@ -368,66 +367,3 @@ def _score_dots(axes: Axes, scores: Mapping[str, Mapping[str, Accuracy | None]])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     axes.set_title("(c) nearest neighbours")
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """A balanced accuracy: the mean over classes of the fraction of their samples that is classified correctly.
-
-    Attributes:
-        score: Balanced accuracy.
-        error: Its standard error.
-        chance: Accuracy of guessing: one over the number of classes.
-        samples: Number of samples judged.
-    """
-
-    score: float
-    error: float
-    chance: float
-    samples: int
-
-
-def neighbour_accuracy(
-    features: NDArray[np.floating[Any]],
-    classes: NDArray[np.int64],
-    forbidden: NDArray[np.bool_],
-    *,
-    neighbours: int = NEIGHBOURS,
-) -> Accuracy | None:
-    """Classify each sample by its nearest other samples.
-
-    Args:
-        features: (N, F); each column is brought to unit deviation first.
-        classes: Class of each sample, (N,).
-        forbidden: True where a sample must not be judged by another, (N, N): itself, or another crop of its image.
-        neighbours: Nearest samples that vote; of equal votes the nearer side's count.
-
-    Returns:
-        The accuracy; ``None`` if fewer than two classes can be judged.
-    """
-    scaled = standardized(features)
-    distance = np.square(scaled[:, None] - scaled[None]).sum(axis=2)
-    distance[forbidden] = np.inf
-    judged = np.isfinite(distance).any(axis=1)
-    found = np.unique(classes[judged])
-    if len(found) < 2:
-        return None
-    order = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
-    rank_weight = 1 - 1e-3 * np.arange(order.shape[1])  # only ever decides between equal numbers of votes
-    valid = np.take_along_axis(np.isfinite(distance), order, axis=1)
-    votes = np.zeros((len(classes), classes.max() + 1))
-    for rank in range(order.shape[1]):
-        np.add.at(votes, (np.arange(len(classes)), classes[order[:, rank]]), rank_weight[rank] * valid[:, rank])
-    right = votes.argmax(axis=1) == classes
-    fractions = [(right[judged & (classes == c)].mean(), (judged & (classes == c)).sum()) for c in found]
-    score = float(np.mean([rate for rate, _ in fractions]))
-    variance = float(sum(rate * (1 - rate) / count for rate, count in fractions)) / len(found) ** 2
-    return Accuracy(score, variance**0.5, 1 / len(found), int(judged.sum()))
-
-
-def standardized(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Bring each column to mean zero and unit deviation; a constant one becomes zero."""
-    values = features.astype(np.float64)
-    deviation = values.std(axis=0)
-    scaled: NDArray[np.float64] = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    return scaled
