@@ -3,7 +3,7 @@
     python benchmarks/data.py [--quick] [--root DIR] [--size S] [--images N] [--rounds R]
 
 Both give normalised batches of flipped and colour-jittered images, and both are timed without augmentation too. In each
-round every loader starts afresh, runs a first epoch (the cached loader builds its cache in it, the plain one starts its
+round every loader starts again, runs a first epoch (the cached loader builds its cache in it, the plain one starts its
 workers) and then later ones; rounds are interleaved and medians are printed. The files are those of ``ucm`` below
 ``--root`` or $LDSTYLE_DATA, if given, and generated files in the sizes and formats of the official downloads. They
 are read once before, so that the disk plays no part, and the compiled augmentation is loaded before, as torch is.

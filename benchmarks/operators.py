@@ -226,7 +226,7 @@ def build_module(operator: LabelOperator, attention: LLAMConfig | GradCamConfig,
 
 
 class Cost(NamedTuple):
-    """Median seconds on the clock, and of processor time, which other users of the machine disturb less."""
+    """Median seconds on the clock, and of CPU time, which other users of the machine disturb less."""
 
     wall: float
     cpu: float
@@ -242,7 +242,7 @@ def measure(step: Callable[[], None]) -> Cost:
 def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, Cost]:
     """Return the median cost of each step over interleaved rounds, after one round of warm-up.
 
-    The order is drawn anew for each round: what a step costs depends on the memory that the one before it left.
+    The order is drawn again for each round: what a step costs depends on the memory that the one before it left.
     """
     times: dict[str, list[Cost]] = {name: [] for name in steps}
     order, dice = list(steps.items()), random.Random(0)
@@ -258,8 +258,8 @@ def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, C
 
 
 def ratio(cost: Cost, base: Cost) -> str:
-    """Show a cost relative to another, on the clock and in processor time."""
-    return f"{cost.wall / base.wall:6.3f}  (processor time {cost.cpu / base.cpu:.3f})"
+    """Show a cost relative to another, on the clock and in CPU time."""
+    return f"{cost.wall / base.wall:6.3f}  (CPU time {cost.cpu / base.cpu:.3f})"
 
 
 def peak_extra_bytes(step: Callable[[], None]) -> int:
@@ -294,7 +294,7 @@ def report_steps(
                 pairs[label].append(Cost(cost.wall / base.wall, cost.cpu / base.cpu))
     for label, ratios in pairs.items():
         wall, cpu = (sorted(part) for part in zip(*ratios, strict=True))
-        middle = f"{statistics.median(wall):6.3f}  (processor time {statistics.median(cpu):.3f})"
+        middle = f"{statistics.median(wall):6.3f}  (CPU time {statistics.median(cpu):.3f})"
         print(f"  {label:<24} {middle}  from {wall[0]:.3f} to {wall[-1]:.3f}", flush=True)
 
 
@@ -319,7 +319,7 @@ def report_modules(batch: int, shape: tuple[int, int, int], rounds: int) -> None
 
 
 def report_refresh(name: str, batch: int, size: int, rounds: int) -> None:
-    """Print what cached attention costs beside training itself."""
+    """Print what cached attention costs in addition to training."""
     keep_freed_memory()
     images, context = draw_batch(batch, size)
     silent = {

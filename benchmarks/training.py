@@ -78,7 +78,7 @@ class Alternating(Display):
     def __init__(self, plain: Callable[[], None]) -> None:
         super().__init__()
         self.clock: list[float] = []
-        self.processor: list[float] = []
+        self.cpu: list[float] = []
         self._plain = plain
         self._since: tuple[float, float] | None = None
 
@@ -91,9 +91,9 @@ class Alternating(Display):
             ours = [now - then for now, then in zip(began, self._since, strict=True)]
             plain = [now - then for now, then in zip(ended, began, strict=True)]
             self.clock.append(ours[0] / plain[0])
-            self.processor.append(ours[1] / plain[1])
+            self.cpu.append(ours[1] / plain[1])
             print(f"epoch {row['epoch']}: fit {ours[0]:.2f} s, plain {plain[0]:.2f} s by the clock; "
-                  f"{ours[1]:.2f} s and {plain[1]:.2f} s of the processor", flush=True)  # fmt: skip
+                  f"{ours[1]:.2f} s and {plain[1]:.2f} s of CPU time", flush=True)  # fmt: skip
         self._since = _times()
 
 
@@ -114,10 +114,10 @@ def main() -> int:
     if options.quick:
         options.backbone, options.size, options.per_domain, options.rounds = "test_resnet", 128, 300, 5
     with tempfile.TemporaryDirectory() as folder:
-        clock, processor = compare(Path(folder), options)
-    print(f"fit / plain, median of {options.rounds} pairs of epochs: {clock:.3f} by the clock, {processor:.3f} by the "
-          f"processor's time (at most {options.most})")  # fmt: skip
-    # On a shared machine the clock also measures the others; the processor's time does not count waiting for the disk.
+        clock, cpu = compare(Path(folder), options)
+    print(f"fit / plain, median of {options.rounds} pairs of epochs: {clock:.3f} by the clock, {cpu:.3f} by "
+          f"CPU time (at most {options.most})")  # fmt: skip
+    # On a shared machine the clock also measures the others; CPU time does not count waiting for the disk.
     return int(clock > options.most)
 
 
@@ -134,7 +134,7 @@ def compare(folder: Path, options: argparse.Namespace) -> tuple[float, float]:
     display = Alternating(plain_epochs(config, open_sources(config.data, seed=config.seed)))
     with mock.patch.object(loop, "open_display", return_value=display):
         loop.fit(config)
-    return statistics.median(display.clock), statistics.median(display.processor)
+    return statistics.median(display.clock), statistics.median(display.cpu)
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ class GradCamConfig:
         threshold: Fraction of a map's maximum in [0, 1) below which its values are removed before use.
         average_flips: Average the maps of a sweep over the four flips of each image.
         scales: Factors of the sweep's image size; the maps of several are averaged.
-        map_scale: Image side of the sweep as a factor of the training size; images are read anew at that size.
+        map_scale: Image side of the sweep as a factor of the training size; images are read again at that size.
         map_size: Image side of the sweep in pixels, in place of ``map_scale``.
     """
 

@@ -31,11 +31,11 @@ def choose_from(name: object, choices: Iterable[str], *, cutoff: float = 0.6) ->
     return f"{did_you_mean(name, known, cutoff=cutoff)} Choose from: {', '.join(known)}."
 
 
-def first_few(offenders: Iterable[str], *, limit: int = 3) -> str:
-    """Name the first ``limit`` offenders and count the rest, e.g. ``'a', 'b', 'c' and 9 more``."""
+def first_few(offenders: Iterable[str]) -> str:
+    """Name the first three offenders and count the rest, e.g. ``'a', 'b', 'c' and 9 more``."""
     names = [repr(name) for name in offenders]
-    rest = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def kinds_of(sentences: Sequence[str], most: int = 3) -> str:

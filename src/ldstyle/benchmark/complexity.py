@@ -46,7 +46,7 @@ class Measured:
 
     @property
     def added(self) -> float:
-        """Share of parameters that are there in training only."""
+        """Fraction of parameters that are there in training only."""
         return self.parameters / self.deployed - 1
 
 

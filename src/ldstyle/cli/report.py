@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Tables are Markdown, LaTeX and CSV, figures PNG and SVG with their data; the page needs no network and no server.
     Cells that are not done are named, never averaged over. Figures of images need the data and the models of the
-    runs; without them the rest is made. With --update the marked parts of pages are made anew instead of a report.
+    runs; without them the rest is made. With --update the marked parts of pages are updated instead.
     Nothing outside the results folders is read without --data or --trust-record. A damaged file is named and left
     out, and the exit code is 1.
     """

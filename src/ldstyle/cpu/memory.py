@@ -11,7 +11,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # <malloc.h> of glibc
 def keep_freed_memory() -> bool:
     """Let this process keep the memory of freed tensors for the next ones, as CUDA's allocator does.
 
-    By default glibc hands every large tensor back to the system, which then provides the same pages anew and zeroed: a
+    By default glibc hands every large tensor back to the system, which then provides the same pages again, zeroed: a
     fifth of a training step of ResNet-50 on the CPU. The price is that the process stays as large as it was at its
     peak. Elsewhere than on Linux with glibc nothing happens.
 

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, ahead: int
 ) -> Iterator[Result]:
-    """Yield ``function(item)`` in order, computed by threads before it is asked for.
+    """Yield ``function(item)`` in order, computed ahead by threads.
 
     Args:
         function: What to do; it should release the interpreter lock, as decoders do.
@@ -141,7 +141,7 @@ class FilePredictions:
     Attributes:
         paths: The N images.
         prediction: Predictions for them.
-        style: Their style, (N, F), if it was asked for.
+        style: Their style, (N, F), if requested.
         problems: Why each of the other images could not be read.
     """
 
@@ -204,7 +204,7 @@ def predict_files(
 
 def refuse_bad(problems: Sequence[str]) -> NoReturn:
     """Raise an error that names images that cannot be read and the way to leave them out."""
-    raise ValueError(f"{_summary(problems)} Mend or remove them, or leave them out with --skip-bad.")
+    raise ValueError(f"{_summary(problems)} Repair or remove them, or skip them with --skip-bad.")
 
 
 def refuse_all(problems: Sequence[str]) -> NoReturn:

@@ -25,7 +25,7 @@ def write_card(model: LoadedModel, folder: Path, *, run: Path, license_id: str |
         model: The model.
         folder: Folder of ``config.json`` and ``model.safetensors``.
         run: Folder the model was read from; its record and evaluations supply the scores, where it has them.
-        license_id: Identifier of the licence as the hub knows it, e.g. ``apache-2.0``; ``None`` marks it as open.
+        license_id: Identifier of the licence on the hub, e.g. ``apache-2.0``; ``None`` marks it as open.
 
     Returns:
         The path of the card.

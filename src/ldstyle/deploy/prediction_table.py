@@ -53,7 +53,7 @@ def render(predictions: FilePredictions, form: Format, *, shift: Tensor | None =
     Args:
         predictions: The images and what is predicted.
         form: Format.
-        shift: Share of source images that are nearer to the sources, by image, (N,).
+        shift: Fraction of source images that are nearer to the sources, by image, (N,).
     """
     match form:
         case "csv":

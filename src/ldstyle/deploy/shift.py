@@ -48,10 +48,10 @@ class LabelShift:
 
     Attributes:
         name: The label.
-        sources: Share of the sources' images that have it; ``None`` if not known.
-        expected: Share of the images that the probabilities let expect, allowing for another frequency than in the
+        sources: Fraction of the sources' images that have it; ``None`` if not known.
+        expected: Fraction of the images that the probabilities let expect, allowing for another frequency than in the
             sources.
-        predicted: Share of the images in which it is predicted.
+        predicted: Fraction of the images in which it is predicted.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ShiftReport:
     """How unlabelled images differ from the sources.
 
     Attributes:
-        percentiles: Share of source images that are nearer to the sources, by image, (N,).
+        percentiles: Fraction of source images that are nearer to the sources, by image, (N,).
         far: Fraction of the images that are farther than 95 % of the sources' own; 0.05 is usual.
         distances: Distance of the images' mean style to each source's, in units of the spread within sources.
         gap: Distance to the nearest source, corrected for chance.
@@ -189,7 +189,7 @@ def expected_prevalence(probabilities: Tensor, prior: Tensor) -> Tensor:
         prior: Mean probabilities on the sources, (L,).
 
     Returns:
-        Share of the N images expected to have each label, (L,).
+        Fraction of the N images expected to have each label, (L,).
     """
     scores = probabilities.double()
     prior = prior.double().clamp(1e-4, 1 - 1e-4)

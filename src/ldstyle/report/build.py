@@ -61,7 +61,7 @@ class Report:
     """A report that was made.
 
     Attributes:
-        page: The page; ``None`` if only some items were asked for.
+        page: The page; ``None`` if only some items were requested.
         files: All files written.
         absent: Items that could not be made.
         summaries: The table over all splits of each grid.

@@ -287,7 +287,7 @@ class Picture:
         draw: Draws it; called once for each size and background.
         data: The data shown, as plain values for JSON.
         photographic: Made of images, so that a page should embed its PNG and not its SVG.
-        stacks: Photographic, and drawn anew for small screens.
+        stacks: Photographic, and drawn again for small screens.
     """
 
     slug: str
@@ -307,7 +307,7 @@ class Absent:
         slug: Name of its files.
         title: A few words.
         reason: Why it could not be made, and how to get it. Commands are in backticks and run as printed.
-        optional: Nobody asked for it, so a page does not mention it.
+        optional: Nobody requested it, so a page does not mention it.
         damaged: A record contains something else than it must.
     """
 

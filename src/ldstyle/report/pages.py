@@ -1,4 +1,4 @@
-"""Pages of Markdown that show items of a report: the parts between two marks are made anew, the rest is kept.
+"""Pages of Markdown that show items of a report: the parts between two marks are replaced, the rest is kept.
 
 A page has, on lines of their own, ``<!-- ldstyle: SLUG -->`` and ``<!-- end -->``. Between them goes the item of that
 slug: the caption and the table, or the figure, which is stored in ``images/`` next to the page. ``rows=3`` after the
@@ -95,7 +95,7 @@ def update_pages(
     access: DataAccess = NO_ACCESS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Path], list[Absent], tuple[str, ...]]:
-    """Make the marked parts of pages anew from results folders.
+    """Update the marked parts of pages from results folders.
 
     Args:
         folders: Results folders of ``ldstyle bench``.

@@ -147,6 +147,6 @@ def _of_this_format(path: Path, state: dict[str, Any]) -> dict[str, Any]:
     if found != FORMAT:
         raise ValueError(
             f"'{path}' must be a checkpoint of format {FORMAT}; got {found!r}. Resume with the version of ldstyle that "
-            "wrote it, or start afresh in another `out`."
+            "wrote it, or start a new run in another `out`."
         )
     return state

@@ -146,15 +146,15 @@ class TrainingState:
             reason = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
             raise ValueError(
                 f"The checkpoint must be one of this version of ldstyle and its packages; {reason}. Resume with the "
-                "versions that wrote it, or start afresh in another `out`."
+                "versions that wrote it, or start a new run in another `out`."
             ) from error
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         if state["digests"] != self._digests:
             changed = sorted(name for name in self._digests if state["digests"].get(name) != self._digests[name])
             raise ValueError(
-                f"The data of {', '.join(changed)} changed since the run was started. Restore them, or start afresh in "
-                "another `out`."
+                f"The data of {', '.join(changed)} changed since the run was started. Restore them, or start a new run "
+                "in another `out`."
             )
         if len(state["torch"]) != self._processes.world:
             raise ValueError(f"The run was started with devices = {len(state['torch'])}; got {self._processes.world}.")

@@ -36,7 +36,7 @@ class Selected:
     Attributes:
         epoch: Epoch, counted from 1.
         score: Its selection score.
-        warmup_weight: Share of the per-label path in that epoch; ``None`` for methods that have none.
+        warmup_weight: Fraction of the per-label path in that epoch; ``None`` for methods that have none.
     """
 
     epoch: int
@@ -68,7 +68,7 @@ class EarlyStopping:
         Args:
             score: Selection score, higher is better; see :func:`selection_score`.
             epoch: Epoch, counted from 1.
-            warmup_weight: Share of the per-label path; ``None`` for methods that have none.
+            warmup_weight: Fraction of the per-label path; ``None`` for methods that have none.
 
         Returns:
             Whether this is the best epoch, whose model is to be kept. Of equal scores the first stays.

@@ -55,8 +55,8 @@ def fill_maps(
         stop: Asked now and then whether to stop.
 
     Raises:
-        Interrupted: ``stop`` asked for it; the features computed so far are kept.
-        ValueError: Masks are asked for, without a probe as the fallback, and there are none.
+        Interrupted: ``stop`` requested it; the features computed so far are kept.
+        ValueError: Masks are requested, without a probe as the fallback, and there are none.
     """
     display = display or Display()
     match config.style:

@@ -106,14 +106,14 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path, manifest
     if manifest is not None:
         (tmp_path / "scenes.json").write_text(manifest)
     before = contents(tmp_path)
-    with pytest.raises(FileExistsError, match=r"exists and was not drawn\. Choose another folder\."):
+    with pytest.raises(FileExistsError, match=r"exists and holds no scenes\. Choose another folder\."):
         write_scenes(tmp_path, per_domain=1, size=48, workers=1)
     assert contents(tmp_path) == before
 
 
 def test_a_file_in_the_way_is_refused(tmp_path):
     (tmp_path / "taken").write_text("precious")
-    with pytest.raises(FileExistsError, match=r"taken' exists and was not drawn\."):
+    with pytest.raises(FileExistsError, match=r"taken' exists and holds no scenes\."):
         write_scenes(tmp_path / "taken", per_domain=1, size=48, workers=1)
 
 

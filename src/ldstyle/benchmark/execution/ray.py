@@ -36,8 +36,8 @@ class RayExecutor:
         address: Address of the cluster's head, ``host:port``, or ``auto`` on a machine that belongs to it.
         cpus: Cores per cell.
         gpus: GPUs per cell; by default 1 if the cluster has any, else 0.
-        connect_seconds: Time the head has to take a connection, and after which it is said that it does not answer. A
-            head that does not answer for four times as long is given up.
+        connect_seconds: Time the head has to take a connection, and after which a note reports that it does not
+            answer. A head that does not answer for four times as long is given up.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ def require_answer(address: str, *, seconds: float) -> None:
 
     Args:
         address: Address of the cluster.
-        seconds: Time after which it is said that there is no answer; it is given up after `GIVE_UP` times as long.
+        seconds: Time after which a note reports that there is no answer; it is given up after `GIVE_UP` times as long.
 
     Raises:
         ConnectionError: There is no answer, or the cluster cannot be joined.

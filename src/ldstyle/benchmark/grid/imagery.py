@@ -15,7 +15,7 @@ from ldstyle.data.domains.scene_table import file_stem
 from ldstyle.runs.settings import Settings
 
 SYNTHETIC_DATA = "synthetic"
-"""The data set that is drawn instead of read."""
+"""Name of the synthetic data set."""
 
 
 @dataclass(frozen=True)

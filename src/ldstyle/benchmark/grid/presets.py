@@ -16,7 +16,7 @@ class Preset:
         name: Short name; records bear it.
         settings: Settings of a run that lie below a method's: image size, backbone, optimizer.
         schedule: Settings that lie above a method's where it has them, since its epochs are meant for the paper's.
-        scenes: Scenes per domain, where scenes are drawn.
+        scenes: Synthetic scenes per domain.
         pixels: Side of a synthetic scene in pixels.
     """
 

@@ -47,7 +47,7 @@ class Source:
 def find_domains(
     root: Path, names: Collection[str] | None = None, *, columns: LabelColumns = ALL_LABELS
 ) -> dict[str, Source]:
-    """Find the domains that ``root`` holds: the official downloads first, then own tables.
+    """Find the domains that ``root`` holds: the official downloads first, then custom tables.
 
     Args:
         root: The data folder.
@@ -163,12 +163,12 @@ def read_domains(
     """Read the domains below ``root``, all into one vocabulary.
 
     Args:
-        root: Folder that holds the official downloads, own tables, or both.
+        root: Folder that holds the official downloads, custom tables, or both.
         names: Domains to read, in this order; by default all.
         sea: What becomes of the label ``sea`` of UCM and AID.
         mapping: Label map, or its YAML file; it brings its own vocabulary.
         vocabulary: Label names to read into. By default the paper's if an official download is among the domains,
-            otherwise the label columns of the own tables in order of first appearance.
+            otherwise the label columns of the custom tables in order of first appearance.
         columns: Which columns of custom tables are labels.
         require_images: Whether a row without an image is a problem.
         report: What to do about repeated rows, missing images and extra images.

@@ -203,7 +203,7 @@ def _build(
     if unusable:
         raise ValueError(
             f"{len(unusable)} of {len(table)} samples of {table.domain!r} cannot be used. {kinds_of(unusable)} "
-            "Mend the files or drop their rows; `ldstyle data check` looks at every file."
+            "Repair the files or drop their rows; `ldstyle data check` looks at every file."
         )
     parts = zip(names, checks, strict=True)
     described = {name: {"content": check.hexdigest(), **_stat(folder / name)} for name, check in parts}

@@ -70,7 +70,7 @@ def shift_hue(pixels: Tensor, shift: Tensor, scratch: Tensor) -> None:
 
     Args:
         pixels: Images on any range, (B, 3, H, W) float32; changed in place.
-        shift: Share of the colour circle, (B,), within ± 1/6.
+        shift: Fraction of the colour circle, (B,), within ± 1/6.
         scratch: Memory to work in, at least (6, B, H, W) float32.
     """
     red, green, blue = pixels.unbind(1)

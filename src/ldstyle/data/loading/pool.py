@@ -28,7 +28,7 @@ class Batch:
         labels: (B, L) int8: 1 present, 0 absent, -1 unknown.
         domain: Domain number from 0, (B,) int64.
         index: Number of the sample in the pool, (B,) int64.
-        masks: Region of each label, (B, L, S, S) bool, where asked for.
+        masks: Region of each label, (B, L, S, S) bool, if requested.
     """
 
     images: Tensor

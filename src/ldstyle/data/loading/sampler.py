@@ -17,7 +17,7 @@ class BatchSampler:
     """Draws batches with B/S samples per domain, each anchor with samples of the other domains that share a label.
 
     Each domain has a shuffled queue, refilled when it is empty. Anchors are the head of one domain's queue, another
-    domain's with each batch. Beside each anchor goes, from every other queue, the first of its next ``look_ahead``
+    domain's with each batch. Next to each anchor goes, from every other queue, the first of its next ``look_ahead``
     samples that shares a present label with the anchor, or the queue's head if none does. So samples are reordered
     and not re-weighted: each is drawn once per pass of its domain. If B is no multiple of S, the domains that give
     one sample more change with each batch; those without an anchor are heads of their queues.

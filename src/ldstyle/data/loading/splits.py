@@ -15,7 +15,7 @@ from ldstyle.seeding import derive_seed
 
 PARTS = ("train", "validation", "test")
 HELD_BACK = 0.1
-"""Share of a domain in its validation part, and in its test part."""
+"""Fraction of a domain in its validation part, and in its test part."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ class Sensor:
         saturation: Colourfulness, drawn per scene; 1 keeps the colours.
         exposure: Brightness factor, drawn per scene.
         contrast: Strength of an S-shaped tone curve.
-        haze: Share of airlight, drawn per scene.
+        haze: Fraction of airlight, drawn per scene.
         haze_colour: Colour of the airlight.
         blur: Weight of a 3 × 3 binomial blur, drawn per scene; above 1, a second pass gets the rest.
         noise: Standard deviation of the noise in grey levels.
@@ -72,7 +72,7 @@ class Domain:
         sensor: How the camera sees.
         palette: Colours.
         shadow: Length of a shadow per metre of height.
-        foliage: Share of a crown that is leaves; the ground shows through the rest.
+        foliage: Fraction of a crown that is leaves; the ground shows through the rest.
         leaf: Size of the clumps of a crown.
         roofs: Weight of each roof shape.
         footprint: Length of a building's longer side.

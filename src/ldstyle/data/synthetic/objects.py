@@ -127,7 +127,7 @@ def paint_trees(surface: Surface, layout: Layout, leaves: Grid, *, foliage: floa
         surface: The sheet.
         layout: The scene's layout.
         leaves: Smooth noise over the sheet, that frays and dapples the crowns.
-        foliage: Share of a crown that is leaves; the ground shows through the rest.
+        foliage: Fraction of a crown that is leaves; the ground shows through the rest.
     """
     gaps = leaves < np.float32(1 - 1.7 * foliage) if foliage < 1 else None
     for tree in layout.trees:

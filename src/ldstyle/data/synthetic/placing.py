@@ -9,7 +9,7 @@ from ldstyle.data.synthetic.draws import TURN, direction
 from ldstyle.data.synthetic.plan import Box, Building, Car, Lot, Patch, Road, Ship, Site, Tree
 
 INSIDE = 0.12
-"""Share of half the view by which one thing of each label stands clear of the frame."""
+"""Fraction of half the view by which one thing of each label stands clear of the frame."""
 
 
 def add_buildings(site: Site) -> None:

@@ -23,7 +23,7 @@ from ldstyle.workers import end_with_parent
 MANIFEST = "scenes.json"
 TABLE = "labels.csv"
 DRAWING = 1
-"""Goes up whenever the same seed draws something else, so that older folders are drawn afresh."""
+"""Goes up whenever the same seed draws something else, so that older folders are generated again."""
 
 MOST = 100_000
 """Scenes per domain that five digits can number."""
@@ -91,12 +91,12 @@ def _own_manifest(out: Path) -> dict[str, Any] | None:
         foreign = {path.name for path in out.iterdir()} - {MANIFEST, *manifest["domains"]}
     except (OSError, ValueError, TypeError, KeyError):
         raise FileExistsError(
-            f"Drawn scenes never overwrite anything else; '{out}' exists and was not drawn. Choose another folder."
+            f"Synthetic scenes overwrite no other files; '{out}' exists and holds no scenes. Choose another folder."
         ) from None
     if foreign:
         raise FileExistsError(
-            f"Drawn scenes never overwrite anything else; '{out}' also holds '{min(foreign)}'. Move it away or choose "
-            f"another folder."
+            f"Synthetic scenes overwrite no other files; '{out}' also holds '{min(foreign)}'. Move it away or choose "
+            "another folder."
         )
     return manifest
 

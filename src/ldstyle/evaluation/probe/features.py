@@ -3,7 +3,7 @@
 The cache folder holds them below ``features/``, one folder per (images of a domain at one size, backbone):
 
 - ``maps.f16``: the maps, (C, h, w) half-precision numbers per image, at the image's row of the domain's table. Rows
-  that nobody asked for take no space.
+  that nobody requested take no space.
 - ``checks.u32``: 0 for a row that is not there, else a checksum of its map. It is written after the map, so a process
   that is killed loses one batch, and a damaged map is computed again.
 - ``shape.json``: (C, h, w).
@@ -195,7 +195,7 @@ class PoolFeatures:
             How many images were passed through the network.
 
         Raises:
-            Interrupted: ``stop`` asked for it; what was computed is kept.
+            Interrupted: ``stop`` requested it; what was computed is kept.
             OSError: The disk is full; what was computed is kept.
         """
         display = display or Display()

@@ -101,7 +101,7 @@ def probe_maps(
         stop: Asked now and then whether to stop.
 
     Raises:
-        Interrupted: ``stop`` asked for it; the features computed so far are kept.
+        Interrupted: ``stop`` requested it; the features computed so far are kept.
     """
     display = display or Display()
     originals = np.flatnonzero(pool.original == np.arange(len(pool)))

@@ -97,7 +97,7 @@ class UnavailableError(Exception):
     """Something that a figure needs is missing; the text names it and the way to get it.
 
     Attributes:
-        optional: Nobody asked for it, so a page does not mention it.
+        optional: Nobody requested it, so a page does not mention it.
     """
 
     def __init__(self, reason: str, *, optional: bool = False) -> None:

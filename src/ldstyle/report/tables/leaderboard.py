@@ -69,7 +69,7 @@ def leaderboard_table(results: Results) -> Table | Absent:
 
 
 def _common(results: Results, method: str, baseline: str) -> Results:
-    """Return the cells of two methods on the splits and seeds that were asked for of both."""
+    """Return the cells of two methods on the splits and seeds that were requested for both."""
 
     def asked(name: str) -> tuple[set[str], set[int]]:
         cells = results.of(name)
@@ -83,7 +83,7 @@ def _common(results: Results, method: str, baseline: str) -> Results:
 
 
 def _paired(results: Results, method: str, baseline: str) -> Difference | None:
-    """Compare two methods where both were asked for; ``None`` if nowhere."""
+    """Compare two methods where both were requested; ``None`` if nowhere."""
     common = _common(results, method, baseline)
     return common.difference(method, baseline, part=PART) if common.cells else None
 
