@@ -11,7 +11,7 @@ import pytest
 from ldstyle import functional, metrics
 
 MODULES = (
-    "data.indexed",
+    "data",
     "functional._fast",
     "functional.attention",
     "functional.decomposition",

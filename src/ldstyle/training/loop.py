@@ -33,7 +33,7 @@ from ldstyle.runs.record import RunRecord
 from ldstyle.runs.sources import SourceData, open_sources
 from ldstyle.runs.weights import save_epoch
 from ldstyle.seeding import derive_seed
-from ldstyle.training.algorithms.build import build_algorithm, build_loss
+from ldstyle.training.algorithms import build_algorithm, build_loss
 from ldstyle.training.build import build_net, build_optimizer, new_state
 from ldstyle.training.caveats import algorithm_caveats, attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.finish import finish

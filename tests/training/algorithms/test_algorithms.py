@@ -33,8 +33,8 @@ from ldstyle.runs.algorithms import (
 from ldstyle.runs.backbone import create_network
 from ldstyle.runs.processes import OnHost
 from ldstyle.seeding import Streams
+from ldstyle.training.algorithms import build_loss
 from ldstyle.training.algorithms.base import Algorithm
-from ldstyle.training.algorithms.build import build_loss
 from ldstyle.training.algorithms.coral import Coral
 from ldstyle.training.algorithms.erm_plus_plus import ErmPlusPlus
 from ldstyle.training.algorithms.fact import Fact

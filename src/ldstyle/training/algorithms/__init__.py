@@ -1,1 +1,90 @@
-"""Training algorithms that a run may combine with its style, one file each; ``config`` has their settings."""
+"""Training algorithms that a run may combine with its style, one file each: from their settings to an algorithm."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.data.loading.pool import Pool
+from ldstyle.nn import StyledNet, analyse_head
+from ldstyle.nn.backbones.insertion import resolve_points
+from ldstyle.runs.algorithms import (
+    AsymmetricConfig,
+    CoralConfig,
+    CrossEntropyConfig,
+    ErmPlusPlusConfig,
+    FactConfig,
+    FocalConfig,
+    GroupDroConfig,
+    LossConfig,
+    MiroConfig,
+    MixupConfig,
+    SagmConfig,
+)
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.processes import Processes
+from ldstyle.training.algorithms.base import Algorithm, LabelLoss
+from ldstyle.training.algorithms.coral import Coral
+from ldstyle.training.algorithms.erm_plus_plus import ErmPlusPlus
+from ldstyle.training.algorithms.fact import Fact
+from ldstyle.training.algorithms.groupdro import GroupDro
+from ldstyle.training.algorithms.miro import Miro
+from ldstyle.training.algorithms.mixup import Mixup
+from ldstyle.training.algorithms.sagm import Sagm
+
+
+def build_algorithm(
+    config: RunConfig, net: nn.Module, train: Pool, augmentation: Augmentation, processes: Processes
+) -> Algorithm:
+    """Build the algorithm of a run.
+
+    Args:
+        config: Settings of the run.
+        net: Styled network or plain backbone, with its initial weights.
+        train: Training samples.
+        augmentation: How images are normalised.
+        processes: The processes of the run.
+    """
+    backbone = net.backbone if isinstance(net, StyledNet) else net
+    size = (config.data.size, config.data.size)
+    match config.algorithm:
+        case None:
+            return Algorithm()
+        case FactConfig() as chosen:
+            return Fact(chosen, augmentation, processes)
+        case MixupConfig() as chosen:
+            return Mixup(chosen, processes)
+        case CoralConfig() as chosen:
+            return Coral(chosen, analyse_head(backbone, image_size=size))
+        case MiroConfig() as chosen:
+            points = resolve_points(backbone, chosen.stages, image_size=size)
+            return Miro(chosen, backbone, points, processes.device)
+        case GroupDroConfig() as chosen:
+            return GroupDro(chosen, len(train.domains), processes)
+        case SagmConfig() as chosen:
+            return Sagm(chosen, net)
+        case ErmPlusPlusConfig() as chosen:
+            return ErmPlusPlus(chosen, net, averages=config.swad is None)
+
+
+def build_loss(config: LossConfig | None, train: Pool) -> LabelLoss | None:
+    """Build the classification loss of a run; ``None`` is the mean binary cross-entropy."""
+    if config is None:
+        return None
+    balance = _balance(train) if config.class_balanced else torch.ones(len(train.vocabulary))
+    match config:
+        case CrossEntropyConfig():
+            return LabelLoss(balance)
+        case FocalConfig(gamma=gamma, alpha=alpha):
+            return LabelLoss(alpha * balance, negative_weight=1 - alpha, gamma_positive=gamma, gamma_negative=gamma)
+        case AsymmetricConfig(gamma_positive=positive, gamma_negative=negative, margin=margin):
+            return LabelLoss(balance, gamma_positive=positive, gamma_negative=negative, margin=margin)
+
+
+def _balance(train: Pool) -> torch.Tensor:
+    """Return absent / present of each label in the training set, (L,); 1 for a label without either."""
+    present, absent = ((train.labels == value).sum(axis=0) for value in (1, 0))
+    balanced = (present > 0) & (absent > 0)
+    return torch.from_numpy(np.where(balanced, absent / np.maximum(present, 1), 1.0).astype(np.float32))
