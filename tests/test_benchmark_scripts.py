@@ -18,7 +18,7 @@ def run(script, *arguments):
 
 def test_operators_prints_a_ratio_for_every_method_and_measure():
     printed = run("operators.py", "--quick")
-    ratios = dict(re.findall(r"^  (\S.*?) +([\d.]+)  \(processor time [\d.]+\)", printed, flags=re.MULTILINE))
+    ratios = dict(re.findall(r"^  (\S.*?) +([\d.]+)  \(CPU time [\d.]+\)", printed, flags=re.MULTILINE))
     operators = ("MixStyle", "EFDMix", "CSU")
     methods = [f"{head}{name}{tail}" for head, tail in (("", ""), ("LD-", ""), ("LD-", "-GC")) for name in operators]
     measures = ["naive loop / LD-MixStyle", "naive loop / LD-EFDMix", "sweep / forward + backward sweep"]
