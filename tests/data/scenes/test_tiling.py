@@ -18,7 +18,6 @@ from PIL import Image
 rasterio = pytest.importorskip("rasterio")
 pytest.importorskip("pyogrio")
 
-from ldstyle.data.ground import ground_sides  # noqa: E402
 from tests.data.scenes.scenes import (  # noqa: E402
     LEFT,
     RESOLUTION,
@@ -35,6 +34,7 @@ from ldstyle.data.loading.splits import PARTS, split_domain  # noqa: E402
 from ldstyle.data.scenes.cutting import BlockGrid, TileRules  # noqa: E402
 from ldstyle.data.scenes.labels import LabelSource  # noqa: E402
 from ldstyle.data.scenes.tiling import FEWEST_BLOCKS, tile_scenes  # noqa: E402
+from ldstyle.runs.sources import ground_sides  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 

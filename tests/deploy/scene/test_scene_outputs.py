@@ -21,9 +21,9 @@ from tests.deploy.models import SIZE, VOCABULARY, pixels, write_model
 
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.deploy.classifier import load
-from ldstyle.deploy.scene.colours import colour_of
 from ldstyle.deploy.scene.ground import range_words
 from ldstyle.deploy.scene.mapping import MapOptions, map_scene
+from ldstyle.deploy.scene.qgis import colour_of
 from ldstyle.deploy.scene.reader import open_scene
 
 rasterio = pytest.importorskip("rasterio")
