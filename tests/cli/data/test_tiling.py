@@ -40,8 +40,8 @@ def test_options_reach_the_tiles_and_mistakes_are_named(folder, capfd):
     classes = ["--classes", "water=lake", "roof=lake", "--domain", "north", "--label-column", "label"]
     assert main([*command, *options, *classes]) == 0
     text = (folder / "t" / "labels.csv").read_text()
-    assert text.startswith("path,mask,scene,domain,lake\n")
-    assert "images/ortho_000000_000000.tif,masks/ortho_000000_000000.png,ortho-0-0,north,1\n" in text
+    assert text.startswith("path,mask,scene,domain,gsd,lake\n")
+    assert "images/ortho_000000_000000.tif,masks/ortho_000000_000000.png,ortho-0-0,north,0.5,1\n" in text
     assert "images/ortho_000000_000025.tif" in text
     capfd.readouterr()
     for wrong, said in (
