@@ -69,17 +69,9 @@ def leaderboard_table(results: Results) -> Table | Absent:
 
 
 def _common(results: Results, method: str, baseline: str) -> Results:
-    """Return the cells of two methods on the splits and seeds that were requested for both."""
-
-    def asked(name: str) -> tuple[set[str], set[int]]:
-        cells = results.of(name)
-        return {cell.split for cell in cells}, {cell.seed for cell in cells}
-
-    (splits, seeds), (other_splits, other_seeds) = asked(method), asked(baseline)
-    splits, seeds = splits & other_splits, seeds & other_seeds
-    return results.select(
-        lambda cell: cell.method in (method, baseline) and cell.split in splits and cell.seed in seeds
-    )
+    """Return the cells of two methods on the splits that were asked for of both, with the seeds of the whole table."""
+    splits = {cell.split for cell in results.of(method)} & {cell.split for cell in results.of(baseline)}
+    return results.select(lambda cell: cell.method in (method, baseline) and cell.split in splits)
 
 
 def _paired(results: Results, method: str, baseline: str) -> Difference | None:
