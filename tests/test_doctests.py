@@ -13,6 +13,7 @@ from ldstyle import functional, metrics
 MODULES = (
     "data",
     "functional._fast",
+    "functional._fast_matching",
     "functional.attention",
     "functional.decomposition",
     "functional.global_styles",

@@ -10,7 +10,7 @@ from tests.tolerance import bound
 from torch.autograd import gradcheck
 
 from ldstyle import functional as LF
-from ldstyle.functional import _fast
+from ldstyle.functional import _fast_matching
 from ldstyle.types import Moments
 
 SMALL = {"batch": 3, "labels": 2, "channels": 4, "size": (2, 5), "density": 0.8, "domains": 2}
@@ -246,14 +246,14 @@ def test_changes_computed_again_equal_changes_kept(relu, monkeypatch):
         case = make_case(11, labels=labels, relu=relu, dtype=torch.float64, **sizes)
         attn = leaf(LF.unit_mass(case.attn, case.present))
         counter = []
-        original = _fast._changes
-        monkeypatch.setattr(_fast, "_changes", lambda *given: counter.append(1) or original(*given))
+        original = _fast_matching._changes
+        monkeypatch.setattr(_fast_matching, "_changes", lambda *given: counter.append(1) or original(*given))
         out = LF.mix_topk_values(case.feats, attn, partner, case.lam, top_ratio=0.34, background=0.1)
         assert (saved_changes(out) is not None) == keep
         forward = len(counter)
         out.backward(case.feats.cos())
         assert len(counter) == (forward if keep else 2 * forward)
-        monkeypatch.setattr(_fast, "_changes", original)
+        monkeypatch.setattr(_fast_matching, "_changes", original)
         return attn.grad
 
     few, many = gradient(2, keep=True), gradient(12, keep=False)
@@ -261,10 +261,10 @@ def test_changes_computed_again_equal_changes_kept(relu, monkeypatch):
     # The same problem, group by group, so that each one fits: the changes of the groups add up, and so do the slopes.
     case = make_case(11, labels=12, relu=relu, dtype=torch.float64, **sizes)
     attn = leaf(LF.unit_mass(case.attn, case.present))
-    groups = tuple(_fast._plan(attn.detach(), partner, case.lam, None, top=8))
+    groups = tuple(_fast_matching._plan(attn.detach(), partner, case.lam, None, top=8))
     total = torch.zeros_like(attn)
     for group in groups:
-        out = _fast._BlendMatched.apply(case.feats, attn, 0.1, (group,))
+        out = _fast_matching._BlendMatched.apply(case.feats, attn, 0.1, (group,))
         assert saved_changes(out) is not None
         total += torch.autograd.grad(out, attn, case.feats.cos())[0]
     torch.testing.assert_close(many, total, rtol=0, atol=ROUNDING)

@@ -318,7 +318,7 @@ def test_efdmix_keeps_the_rank_order_and_ends_at_the_partners_values(case, top_r
 
 @given(values=st.lists(st.sampled_from([-1.5, -0.0, 0.0, 1e-30, -1e-30, 2.0, 3e38, -3e38]), min_size=1, max_size=40))
 def test_the_fast_order_is_the_stable_order(values):
-    from ldstyle.functional._fast import sorted_values, stable_order
+    from ldstyle.functional._fast_matching import sorted_values, stable_order
 
     row = torch.tensor([values, values[::-1]])
     wanted = torch.sort(row, dim=-1, stable=True)

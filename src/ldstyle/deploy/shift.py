@@ -49,8 +49,8 @@ class LabelShift:
     Attributes:
         name: The label.
         sources: Fraction of the sources' images that have it; ``None`` if not known.
-        expected: Fraction of the images that the probabilities let expect, allowing for another frequency than in the
-            sources.
+        expected: Fraction of the images that have it according to the probabilities, corrected for another frequency
+            than in the sources.
         predicted: Fraction of the images in which it is predicted.
     """
 
@@ -276,7 +276,7 @@ def _label_words(labels: tuple[LabelShift, ...]) -> list[str]:
         if abs(label.predicted - label.expected) > THRESHOLD_GAP:
             words.append(
                 f"DO NOT TRUST the decisions on {label.name!r}: it is predicted in {label.predicted:.0%} of the "
-                f"images, though its probabilities let expect {label.expected:.0%}. Its threshold does not suit them; "
+                f"images, but its probabilities suggest {label.expected:.0%}. Its threshold does not suit them; "
                 "use the probabilities."
             )
         if label.sources is not None and abs(label.expected - label.sources) > PREVALENCE_GAP:

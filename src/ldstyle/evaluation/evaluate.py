@@ -32,6 +32,9 @@ from ldstyle.runs.weights import ATTENTION, load_attention, load_epochs, set_att
 SCHEMA = 1
 EVALUATIONS = "evaluations"
 
+_LEAST = 1e-15
+"""Distance from 0 and 1 that stored scores keep when they become logits again."""
+
 
 def evaluate(
     run_dir: Path | str, *, domain: str, root: Path | str | None = None, progress: Progress | None = None
@@ -147,10 +150,6 @@ def _calibration(
             )
         )
     return judged
-
-
-_LEAST = 1e-15
-"""Distance from 0 and 1 that stored scores keep when they become logits again."""
 
 
 def source_temperature(folder: Path) -> float:

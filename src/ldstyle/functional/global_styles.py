@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ldstyle.functional import _fast
+from ldstyle.functional import _fast, _fast_matching
 from ldstyle.functional._checks import at_least_single, check_feats, check_partner, check_shape
 from ldstyle.functional.operators import matched_change, mix_moments
 from ldstyle.types import Moments
@@ -88,7 +88,7 @@ def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     return _efdmix(feats, partner.to(feats.device, non_blocking=True), lam.to(feats.device, non_blocking=True))
 
 
-@_fast.choose(_fast.efdmix)
+@_fast.choose(_fast_matching.efdmix)
 def _efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     """Match all values of each channel by rank."""
     flat = feats.flatten(2)  # (B, C, HW)

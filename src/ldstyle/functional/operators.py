@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ldstyle.functional import _fast
+from ldstyle.functional import _fast, _fast_matching
 from ldstyle.functional._checks import check_attn, check_background, check_partner, check_shape
 from ldstyle.functional.decomposition import blend_weights
 from ldstyle.types import Moments
@@ -90,7 +90,7 @@ def mix_topk_values(
     return _mix_topk(feats, attn, ranking, partner, lam, whole_map, top=top, background=background)
 
 
-@_fast.choose(_fast.mix_topk)
+@_fast.choose(_fast_matching.mix_topk)
 def _mix_topk(
     feats: Tensor,
     attn: Tensor,
@@ -142,7 +142,7 @@ def matched_change(
     at = locations[:, None].expand(-1, flat.shape[1], -1)  # (B, C, K)
     outside = ~covered.gather(1, order)[:, None]  # (B, 1, K)
     values, order = flat.gather(2, at).masked_fill(outside, torch.inf).sort(dim=-1, stable=True)
-    rank, matched = _fast.matched_ranks(covered.sum(dim=1), covered.sum(dim=1)[partner], locations.shape[1])
+    rank, matched = _fast_matching.matched_ranks(covered.sum(dim=1), covered.sum(dim=1)[partner], locations.shape[1])
     others = values[partner].gather(2, rank[:, None].expand_as(values))
     # By rank; where nothing is matched, the difference of two infinities is left out.
     change = torch.where(matched[:, None], step[:, None, None] * (others - values.detach()), 0.0)

@@ -10,19 +10,7 @@ from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
 from ldstyle.nn import StyledNet, analyse_head
 from ldstyle.nn.backbones.insertion import resolve_points
-from ldstyle.runs.algorithms import (
-    AsymmetricConfig,
-    CoralConfig,
-    CrossEntropyConfig,
-    ErmPlusPlusConfig,
-    FactConfig,
-    FocalConfig,
-    GroupDroConfig,
-    LossConfig,
-    MiroConfig,
-    MixupConfig,
-    SagmConfig,
-)
+from ldstyle.runs import algorithms as configs
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.processes import Processes
 from ldstyle.training.algorithms.base import Algorithm, LabelLoss
@@ -52,34 +40,34 @@ def build_algorithm(
     match config.algorithm:
         case None:
             return Algorithm()
-        case FactConfig() as chosen:
+        case configs.FactConfig() as chosen:
             return Fact(chosen, augmentation, processes)
-        case MixupConfig() as chosen:
+        case configs.MixupConfig() as chosen:
             return Mixup(chosen, processes)
-        case CoralConfig() as chosen:
+        case configs.CoralConfig() as chosen:
             return Coral(chosen, analyse_head(backbone, image_size=size))
-        case MiroConfig() as chosen:
+        case configs.MiroConfig() as chosen:
             points = resolve_points(backbone, chosen.stages, image_size=size)
             return Miro(chosen, backbone, points, processes.device)
-        case GroupDroConfig() as chosen:
+        case configs.GroupDroConfig() as chosen:
             return GroupDro(chosen, len(train.domains), processes)
-        case SagmConfig() as chosen:
+        case configs.SagmConfig() as chosen:
             return Sagm(chosen, net)
-        case ErmPlusPlusConfig() as chosen:
+        case configs.ErmPlusPlusConfig() as chosen:
             return ErmPlusPlus(chosen, net, averages=config.swad is None)
 
 
-def build_loss(config: LossConfig | None, train: Pool) -> LabelLoss | None:
+def build_loss(config: configs.LossConfig | None, train: Pool) -> LabelLoss | None:
     """Build the classification loss of a run; ``None`` is the mean binary cross-entropy."""
     if config is None:
         return None
     balance = _balance(train) if config.class_balanced else torch.ones(len(train.vocabulary))
     match config:
-        case CrossEntropyConfig():
+        case configs.CrossEntropyConfig():
             return LabelLoss(balance)
-        case FocalConfig(gamma=gamma, alpha=alpha):
+        case configs.FocalConfig(gamma=gamma, alpha=alpha):
             return LabelLoss(alpha * balance, negative_weight=1 - alpha, gamma_positive=gamma, gamma_negative=gamma)
-        case AsymmetricConfig(gamma_positive=positive, gamma_negative=negative, margin=margin):
+        case configs.AsymmetricConfig(gamma_positive=positive, gamma_negative=negative, margin=margin):
             return LabelLoss(balance, gamma_positive=positive, gamma_negative=negative, margin=margin)
 
 
