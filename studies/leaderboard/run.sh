@@ -56,13 +56,17 @@ scenes 4 erm efdmix ld-efdmix ld-efdmix-masks studies/leaderboard/ld-efdmix-unif
 
 # 3. The other rows of the claims.
 own dubai 4 mixstyle ld-mixstyle
-own dubai 8 swad ld-efdmix+swad mixstyle ld-mixstyle
+own dubai 8 swad ld-efdmix+swad
 
-# 4. Equal strength: per-label mixing without localization, and whole images mixed less often; then the other targets.
-own dubai 4 studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml ld-efdmix-probe
+# 4. The other targets, then the other baselines.
 own "aid ucm" 4 erm efdmix ld-efdmix
+own dubai 4 erm++ miro coral fact sagm mixup groupdro
+own dubai 8 mixstyle ld-mixstyle
 
-# 5. The same claims with settings searched on the sources.
+# 5. Equal strength: per-label mixing without localization, and whole images mixed less often.
+own dubai 4 studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml ld-efdmix-probe csu ld-csu
+
+# 6. The same claims with settings searched on the sources.
 # shellcheck disable=SC2086
 {
 	search "ucm aid" efdmix $global
@@ -72,7 +76,7 @@ own "aid ucm" 4 erm efdmix ld-efdmix
 }
 cells "$satellite" dubai 8 erm efdmix ld-efdmix mixstyle ld-mixstyle swad ld-efdmix+swad ld-mixstyle+swad
 
-# 6. The other rows on dubai.
+# 7. The other rows on dubai, searched.
 # shellcheck disable=SC2086
 {
 	search "ucm aid" csu style.operator.strength style.gate_prob
@@ -89,13 +93,13 @@ search "ucm aid" sagm algorithm.radius algorithm.alpha
 search "ucm aid" erm++ algorithm.head_ratio algorithm.average_ratio
 cells "$satellite" dubai 4 csu ld-csu ld-efdmix-gc ld-efdmix-probe fact mixup coral miro groupdro sagm erm++
 
-# 7. Table 3 of the paper as printed, with warm-up and refresh of the preset.
+# 8. Table 3 of the paper as printed, with warm-up and refresh of the preset.
 # shellcheck disable=SC2086
 $ldstyle bench run --data "$data" --domains $satellite --splits all --seeds 4 --preset study --results "$results/table3" \
 	--methods ld-efdmix-gc --selected paper --set style.warmup_epochs=1 style.attention.refresh_every=2 \
 	--workers "$workers" --cache "$cache"
 
-# 8. The other targets.
+# 9. The other targets, searched.
 for target in aid ucm; do
 	[ $target = aid ] && sources="ucm dubai" || sources="aid dubai"
 	# shellcheck disable=SC2086
