@@ -10,13 +10,16 @@ are read once before, so that the disk plays no part, and the compiled augmentat
 
 With rasterio, GeoTIFF files of 12 bands in 16 bits are generated too, and the plain loader reads them by rasterio.
 ``--before DIR`` names another checkout; epochs of the cached loader of 8-bit RGB then run in both in turn, in
-separate processes, and the ratio is printed by the clock and by CPU time, which other jobs hardly change.
+separate processes of one thread, and the ratio is printed by the clock and by CPU time, which other jobs hardly change.
+They keep freed memory, as training does: without that, a process is fast or half as fast for its whole life, by the
+chance of what its heap ends with.
 ``--only`` runs one of the parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import subprocess
@@ -28,7 +31,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +41,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
+from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.data.domains.scene_table import PAPER_VOCABULARY, SceneTable
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.data.loading.pool import Pool
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 32
 LATER_EPOCHS = 3
-EPOCHS_COMPARED = 40
+PAIRS_COMPARED, TURNS_COMPARED, EPOCHS_PER_TURN = 8, 20, 5
 OFFICIAL = {"UCM": (256, ".tif"), "AID": (600, ".jpg")}
 """Side in pixels and format of the images in official downloads."""
 DRAWN = 160
@@ -73,6 +77,24 @@ class Times:
             seconds, busy = _timed(epoch)
             self.later.append(seconds)
             self.busy.append(busy)
+
+
+class Spread(NamedTuple):
+    """A ratio of medians, and the quartiles of the ratios of pairs."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.3f} (pairs {self.low:.3f} to {self.high:.3f})"
+
+
+class Comparison(NamedTuple):
+    """How many times as fast one checkout is as another."""
+
+    clock: Spread
+    busy: Spread
 
 
 class PlainImages(Dataset[Tensor]):
@@ -260,49 +282,63 @@ def _epochs_of(loader: DataLoader[Tensor]) -> Epoch:
 
 
 def serve_epochs(table: SceneTable, size: int) -> None:
-    """Run an epoch of the cached loader of 8-bit RGB for each line of standard input, and print its two times."""
+    """Run epochs of the cached loader of 8-bit RGB for each line of standard input, and print their two times."""
+    keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         epoch = start_cached(table, size, augment=True, cache_dir=Path(folder))
         for _ in sys.stdin:
-            print(*_timed(epoch), flush=True)
+            print(*_timed(lambda: itertools.chain.from_iterable(epoch() for _ in range(EPOCHS_PER_TURN))), flush=True)
 
 
-def compare_checkouts(before: Path, images: int, size: int, epochs: int) -> tuple[float, float]:
-    """Return how fast this checkout's cached loader is relative to another's, by the clock and by CPU time.
-
-    A process of each runs an epoch in turn, the first of a pair in turn as well; the first epochs, which build the
-    cache, do not count.
-    """
+def compare_checkouts(before: Path, images: int, size: int) -> Comparison:
+    """Return how fast this checkout's cached loader is relative to another's, by the clock and by CPU time."""
     here = Path(__file__).resolve().parents[1]
+    old: list[tuple[float, float]] = []
+    new: list[tuple[float, float]] = []
+    for pair in range(PAIRS_COMPARED):
+        sides = ((before, old), (here, new))[:: -1 if pair % 2 else 1]
+        for (_, times), found in zip(sides, _time_together([side[0] for side in sides], images, size), strict=True):
+            times.append(found)
+    return Comparison(_ratios(old, new, 0), _ratios(old, new, 1))
+
+
+def _time_together(checkouts: Sequence[Path], images: int, size: int) -> list[tuple[float, float]]:
+    """Run epochs in fresh processes of checkouts in turn; return each one's median times by the clock and of the CPU.
+
+    The first turn, which builds the cache, does not count.
+    """
     script = (
         "import sys, tempfile; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
         "import data as benchmark\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
         "    benchmark.serve_epochs(benchmark.draw_files(Path(folder), int(sys.argv[2])), int(sys.argv[3]))"
     )
-    command = [sys.executable, "-c", script, str(here / "benchmarks"), str(images), str(size)]
-    found: list[tuple[list[float], list[float]]] = []
+    command = [sys.executable, "-c", script, str(Path(__file__).resolve().parent), str(images), str(size)]
     with ExitStack() as stack:
         started = [
             stack.enter_context(
                 subprocess.Popen(
                     command,
-                    env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+                    env={**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"},
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
                 )
             )
-            for checkout in (before, here)
+            for checkout in checkouts
         ]
-        for number in range(epochs + 1):
-            pair = [_asked(process) for process in started[:: -1 if number % 2 else 1]][:: -1 if number % 2 else 1]
-            found.append((pair[0], pair[1]))
-    clock, busy = (
-        statistics.median(old[column] for old, _ in found[1:]) / statistics.median(new[column] for _, new in found[1:])
-        for column in (0, 1)
-    )
-    return clock, busy
+        rounds = [[_asked(process) for process in started] for _ in range(TURNS_COMPARED + 1)][1:]
+    return [
+        (statistics.median(epoch[side][0] for epoch in rounds), statistics.median(epoch[side][1] for epoch in rounds))
+        for side in range(len(started))
+    ]
+
+
+def _ratios(old: list[tuple[float, float]], new: list[tuple[float, float]], column: int) -> Spread:
+    """Return the ratio of the medians over processes, and the quartiles of the pairs' ratios."""
+    ratio = statistics.median(row[column] for row in old) / statistics.median(row[column] for row in new)
+    low, _, high = statistics.quantiles([a[column] / b[column] for a, b in zip(old, new, strict=True)], n=4)
+    return Spread(ratio, low, high)
 
 
 def _asked(process: subprocess.Popen[str]) -> list[float]:
@@ -354,10 +390,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if arguments.only in (None, "bands") and find_spec("rasterio") is not None:
             compare_bands(draw_bands(Path(folder) / "bands", 64 if arguments.quick else DRAWN), arguments)
     if arguments.before is not None and arguments.only in (None, "before"):
-        clock, busy = compare_checkouts(arguments.before, DRAWN, arguments.size, EPOCHS_COMPARED)
-        print(
-            f"\n8-bit RGB, cached: {clock:.3f} times as fast as in '{arguments.before}' by the clock, {busy:.3f} by CPU"
-        )
+        found = compare_checkouts(arguments.before, DRAWN, arguments.size)
+        print(f"\n8-bit RGB, cached, one thread, medians of {PAIRS_COMPARED} processes each. Relative to the speed of")
+        print(f"'{arguments.before}': {found.clock} by the clock, {found.busy} by CPU")
 
 
 def compare_bands(table: SceneTable, arguments: argparse.Namespace) -> None:
