@@ -237,6 +237,20 @@ def test_files_sent_by_a_worker_are_put_into_the_cells_folder_and_nowhere_else(t
         run([cell("evil")], tmp_path, InlineExecutor(escape))
 
 
+@pytest.mark.parametrize(
+    ("whole", "part", "text"),
+    [(0.5, 0.75, "mAP 50.0, 7 s"), ("none", 0.75, "mAP 75.0 of the test part, 7 s"), ("none", None, "no mAP, 7 s")],
+)
+def test_progress_shows_the_score_that_tables_compare(tmp_path, whole, part, text):
+    one, details = cell(), []
+    found = record(one, seconds=7.0)
+    table = found["scores"]["test"]
+    found["scores"] = {"test": {**table, "map": part}, "all": None if whole == "none" else {**table, "map": whole}}
+    executor = InlineExecutor(lambda job: Outcome(job.cell.slug, "done", found))
+    run_cells([one], results=tmp_path, location=LOCATION, executor=executor, report=details.append)
+    assert [event.text for event in details if event.kind == "done"] == [text]
+
+
 def test_a_worker_knows_whether_it_sees_the_results_folder(tmp_path):
     job = Job(cell(), LOCATION, str(tmp_path), store="abc")
     assert not sees_store(job)

@@ -265,9 +265,11 @@ class _Run:
 
 
 def _score(result: CellResult) -> str:
-    found = result.score("map", "test")
-    text = "no mAP" if found is None else f"mAP {100 * found:.1f}"
-    return f"{text}, {result.wall_seconds or 0:.0f} s"
+    """Return the score that tables compare: of the whole target, or of its test part if the rest was trained on."""
+    for part, what in {"all": "", "test": " of the test part"}.items():
+        if (found := result.score("map", part)) is not None:
+            return f"mAP {100 * found:.1f}{what}, {result.wall_seconds or 0:.0f} s"
+    return f"no mAP, {result.wall_seconds or 0:.0f} s"
 
 
 def _unpack(folder: Path, files: dict[str, bytes]) -> None:
