@@ -28,12 +28,12 @@ cells() { # domains, target, seeds, methods
 		--cache "$cache"
 }
 
-own() { # targets, seeds, methods: with the settings of the method files
-	local target=$1 seeds=$2
-	shift 2
+own() { # folder, targets, seeds, methods: with the settings of the method files
+	local folder=$1 targets=$2 seeds=$3
+	shift 3
 	# shellcheck disable=SC2086
-	$ldstyle bench run --data "$data" --domains $satellite --splits $target --seeds "$seeds" --preset study \
-		--methods "$@" --results "$results/own-settings" --workers "$workers" --cache "$cache"
+	$ldstyle bench run --data "$data" --domains $satellite --splits $targets --seeds "$seeds" --preset study \
+		--methods "$@" --results "$results/$folder" --workers "$workers" --cache "$cache"
 }
 
 scenes() { # seeds, methods
@@ -48,23 +48,24 @@ global="style.operator.alpha style.gate_prob"
 decoupled="style.operator.alpha style.gate_prob style.operator.top_ratio"
 
 # 1. UCM + AID -> dubai, every method with the settings of its file: the rows of the claims.
-own dubai 8 erm efdmix ld-efdmix
-own dubai 4 swad ld-efdmix+swad
+own own-settings dubai 8 erm efdmix ld-efdmix
+own own-settings dubai 4 swad ld-efdmix+swad
 
 # 2. Perfect localization: synthetic scenes with their masks.
 scenes 4 erm efdmix ld-efdmix ld-efdmix-masks studies/leaderboard/ld-efdmix-uniform.yaml
 
 # 3. The other rows of the claims.
-own dubai 4 mixstyle ld-mixstyle
-own dubai 8 swad ld-efdmix+swad
+own own-settings dubai 4 mixstyle ld-mixstyle
+own own-settings dubai 8 swad ld-efdmix+swad
 
 # 4. The other targets, then the other baselines.
-own "aid ucm" 4 erm efdmix ld-efdmix
-own dubai 4 erm++ miro coral fact sagm mixup groupdro
-own dubai 8 mixstyle ld-mixstyle
+own other-targets "aid ucm" 3 erm efdmix ld-efdmix
+own own-settings dubai 4 erm++ miro coral fact sagm mixup groupdro
+own other-targets "aid ucm" 4 erm efdmix ld-efdmix
+own own-settings dubai 8 mixstyle ld-mixstyle
 
 # 5. Equal strength: per-label mixing without localization, and whole images mixed less often.
-own dubai 4 studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml ld-efdmix-probe csu ld-csu
+own own-settings dubai 4 studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml ld-efdmix-probe csu ld-csu
 
 # 6. The same claims with settings searched on the sources.
 # shellcheck disable=SC2086
