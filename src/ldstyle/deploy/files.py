@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, ahead: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield ``function(item)`` in order, computed ahead by threads.
 
     Args:

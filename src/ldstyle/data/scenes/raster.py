@@ -67,7 +67,8 @@ def open_raster(scene: Path | str, *, allow_virtual: bool = False, allow_remote:
     if not is_address(scene) and not Path(scene).is_file():
         raise FileNotFoundError(f"The scene '{scene}' is not a file.")
     with library.Env(GDAL_CACHEMAX=CACHE_MB, **_remote_settings(scene)), warnings.catch_warnings():
-        warnings.simplefilter("ignore", library.errors.NotGeoreferencedWarning)
+        for expected in (library.errors.NotGeoreferencedWarning, library.errors.NodataShadowWarning):
+            warnings.simplefilter("ignore", expected)
         with _opened(scene, [None] if allow_virtual else _drivers(scene)) as dataset:
             yield dataset
 
@@ -123,15 +124,23 @@ def readable(dataset: Any) -> Iterator[None]:
     except (rasterio().errors.RasterioIOError, MemoryError) as error:
         reason = error.__cause__ or error.__context__ or error
         raise ValueError(
-            f"'{dataset.name}' of {dataset.width} x {dataset.height} px cannot be read: {reason}. "
+            f"'{dataset.name}' of {dataset.width} x {dataset.height} px cannot be read: {str(reason).rstrip('.')}. "
             "It is damaged or incomplete, or too large for the memory; copy it again."
         ) from error
 
 
-def has_data_everywhere(dataset: Any) -> bool:
-    """Return whether a raster states no value, mask or alpha band for locations without data."""
-    all_valid = [import_module("rasterio.enums").MaskFlags.all_valid]
-    return all(flags == all_valid for flags in dataset.mask_flag_enums)
+def has_data_everywhere(dataset: Any, taken: Sequence[int] = ()) -> bool:
+    """Return whether a raster states no value, mask or alpha band for locations without data.
+
+    Args:
+        dataset: The open raster.
+        taken: Numbers of the bands that a model takes. An alpha band among them is data: many programs mark any fourth
+            band of 8 bits as alpha, near infrared too.
+    """
+    flags = import_module("rasterio.enums").MaskFlags
+    if any(dataset.colorinterp[band - 1].name == "alpha" for band in taken):
+        return all(flags.nodata not in found for found in dataset.mask_flag_enums)
+    return all(found == [flags.all_valid] for found in dataset.mask_flag_enums)
 
 
 def shifted(transform: Any, *, top: int, left: int) -> Any:

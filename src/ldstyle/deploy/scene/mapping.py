@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -226,23 +226,24 @@ def _predict_rows(
         pixels, valid = scene.read(grid, *position, classifier.size)
         return pixels if valid >= options.min_valid else None
 
-    # One thread: an open raster may not be read by two.
-    tiles = read_ahead(read, positions, workers=1, ahead=2 * options.batch_size)
-    for row in range(len(store), rows):
-        values = np.full(store.shape, np.nan, dtype=np.float32)
-        batch: list[tuple[int, NDArray[Any]]] = []
-        for column in range(columns):
-            pixels = next(tiles)
-            if pixels is not None:
-                batch.append((column, pixels))
-            if batch and (len(batch) == options.batch_size or column == columns - 1):
-                images = torch.from_numpy(np.stack([pixels for _, pixels in batch]))
-                scores = classifier.judge(predict(classifier, [images]).logits).probabilities
-                values[[column for column, _ in batch]] = scores.numpy()
-                batch = []
-        store.append(values)
-        if progress is not None:
-            progress(row + 1, rows, "rows of tiles")
+    # One thread: an open raster may not be read by two. It is closed here, after an error too, so that the thread has
+    # ended before the raster is closed.
+    with closing(read_ahead(read, positions, workers=1, ahead=2 * options.batch_size)) as tiles:
+        for row in range(len(store), rows):
+            values = np.full(store.shape, np.nan, dtype=np.float32)
+            batch: list[tuple[int, NDArray[Any]]] = []
+            for column in range(columns):
+                pixels = next(tiles)
+                if pixels is not None:
+                    batch.append((column, pixels))
+                if batch and (len(batch) == options.batch_size or column == columns - 1):
+                    images = torch.from_numpy(np.stack([pixels for _, pixels in batch]))
+                    scores = classifier.judge(predict(classifier, [images]).logits).probabilities
+                    values[[column for column, _ in batch]] = scores.numpy()
+                    batch = []
+            store.append(values)
+            if progress is not None:
+                progress(row + 1, rows, "rows of tiles")
 
 
 def _with_data(rows: Iterator[NDArray[np.float32]], scene: Scene, grid: TileGrid) -> Iterator[NDArray[np.float32]]:
