@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable
-from ldstyle.data.loading.decode import decode, image_size, opened, read_file, require_side
+from ldstyle.data.loading.decode import NUMPY, TIFF, decode, image_size, opened, read_file, require_side
 from ldstyle.data.loading.image_format import (
     DTYPES,
     LARGEST_COUNT,
@@ -37,8 +37,7 @@ STRETCH = (2.0, 98.0)
 LARGEST_AREA = 1 << 27
 """Most pixels of a raster that is read at once."""
 
-_NUMPY, _PNG = b"\x93NUMPY", b"\x89PNG"
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_PNG = b"\x89PNG"
 _MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK")
 _DEEPEST = 65535
 _MEASURED_IMAGES, _MEASURED_PIXELS = 256, 1024
@@ -107,9 +106,9 @@ def read_bands(path: Path, *, content: bytes | None = None) -> NDArray[Any]:
         ValueError: The file cannot be read, or its values are of another type; path and reason are named.
     """
     data = read_file(path) if content is None else content
-    if data.startswith(_NUMPY):
+    if data.startswith(NUMPY):
         values = _from_numpy(path, data)
-    elif data.startswith(_TIFF) or _is_deep_colour(data):
+    elif data.startswith(TIFF) or _is_deep_colour(data):
         values = _from_raster(path, data)
     else:
         values = _from_pillow(path, data)
@@ -126,7 +125,7 @@ def image_extent(path: Path) -> tuple[int, int]:
     """Return width and height of an image file with any bands."""
     with path.open("rb") as file:
         start = file.read(8)
-    if not start.startswith((_NUMPY, *_TIFF)):
+    if not start.startswith((NUMPY, *TIFF)):
         return image_size(path)
     height, width = read_bands(path).shape[1:]
     return width, height
@@ -328,7 +327,7 @@ def _from_raster(path: Path, content: bytes) -> NDArray[Any]:
 
 def _nodata(content: bytes) -> float | None:
     """Return the value of pixels without data that a GeoTIFF states."""
-    if not content.startswith(_TIFF):
+    if not content.startswith(TIFF):
         return None
     from rasterio.io import MemoryFile
 
