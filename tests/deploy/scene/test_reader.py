@@ -119,6 +119,14 @@ def test_a_range_is_enough_for_values_of_any_type(tmp_path, dtype):
     np.testing.assert_array_equal(found, load_image(write_scene(tmp_path / "t.tif", image), SIZE, DEEP))
 
 
+def test_a_scene_without_data_is_warned_of(tmp_path):
+    write_model(tmp_path / "run")
+    scene = write_scene(tmp_path / "s.tif", np.zeros((3, SIZE, SIZE), np.uint8), nodata=0)
+    made = map_scene(load(tmp_path / "run"), scene, tmp_path / "map.tif")
+    assert "warning: the map has no values" in " ".join(made.sentences)
+    assert made.regions == 0
+
+
 def test_a_failed_map_closes_its_scene_after_the_last_read(tmp_path, monkeypatch):
     write_model(tmp_path / "run")
     classifier = load(tmp_path / "run")

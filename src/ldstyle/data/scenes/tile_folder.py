@@ -160,10 +160,16 @@ def _parse(line: bytes) -> list[TileRow]:
 
 
 @contextmanager
-def sole_writer(out: Path) -> Iterator[None]:
-    """Refuse a second process that would write to a folder."""
-    out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / _LOCK, timeout=0)
+def sole_writer(out: Path, path: Path | None = None) -> Iterator[None]:
+    """Refuse a second process that would write the same output, by a lock that ends with the process.
+
+    Args:
+        out: Folder or file to write.
+        path: The lock; by default a file in the folder, which is made.
+    """
+    path = path or out / _LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:

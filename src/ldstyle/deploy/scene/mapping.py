@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import Progress
 from ldstyle.data.scenes.raster import is_on_earth
+from ldstyle.data.scenes.tile_folder import sole_writer
 from ldstyle.deploy.classifier import Classifier
-from ldstyle.deploy.files import read_ahead
 from ldstyle.deploy.scene.ground import (
     band_range_words,
     matching_tile,
@@ -34,6 +33,7 @@ from ldstyle.deploy.scene.writers import Georeference, write_footprints, write_g
 from ldstyle.evaluation.predict import predict
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import description_digest
+from ldstyle.workers import read_ahead
 
 SUFFIXES = (".tif", ".tiff")
 
@@ -132,7 +132,7 @@ def map_scene(
         allow_remote=options.allow_remote,
         image_format=classifier.model.image_format,
     )
-    with opened as scene, _sole_writer(out):
+    with opened as scene, sole_writer(out, out.with_name(f".{out.stem}.lock")):
         tile = _tile(classifier, scene, options)
         grid = TileGrid(scene.dataset.height, scene.dataset.width, tile, options.overlap)
         store = TileStore(
@@ -154,23 +154,6 @@ def outputs_of(out: Path, *, preview: bool = False) -> dict[str, Path]:
         name: out.with_suffix(suffix)
         for name, suffix in {**suffixes, **({"preview": ".html"} if preview else {})}.items()
     }
-
-
-@contextmanager
-def _sole_writer(out: Path) -> Iterator[None]:
-    """Refuse a second process that would write the same raster or footprints; ends with the process."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out.with_name(f".{out.stem}.lock"), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ValueError(
-            f"Another process is writing the map '{out}'. Wait until it has ended, or choose another --out."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _tile(classifier: Classifier, scene: Scene, options: MapOptions) -> int:
@@ -299,16 +282,21 @@ def _write(
         )
     stac = files.pop("stac")
     write_stac_item(stac, raster=out, files=files, model=model, gsd=gsd, scene=name)
-    store.remove()
     words = scale_words(model, gsd=gsd, tile=grid.tile, stated=options.trained_gsd)
     if scene.image_format is None:
         words += range_words(scene.sample().ravel(), scene.limits)
     else:
         words += band_range_words(scene.sample(), scene.image_format)
+    if not any(np.isfinite(row).any() for row in store.rows()):
+        words.append(
+            f"warning: the map has no values, since no tile has data in {options.min_valid:.0%} of its pixels. Lower "
+            "--min-valid, or check the scene."
+        )
     if model.untrained_labels:
         words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
     if not is_on_earth(scene.dataset.crs):
         unit = "pixels" if scene.dataset.crs is None else "local coordinates"
         words.append(f"The footprints are in {unit} of the scene, not in longitude and latitude.")
+    store.remove()
     footprints = files.pop("footprints")
     return SceneMap(out, footprints, {**files, "stac": stac}, regions, resumed, store.dropped, tuple(words))
