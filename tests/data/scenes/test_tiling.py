@@ -198,7 +198,9 @@ def test_tiles_without_enough_data_are_skipped_and_fractions_count_data_alone(tm
             if how == "alpha":
                 raster.colorinterp = (*raster.colorinterp[:3], rasterio.enums.ColorInterp.alpha)
     labels = LabelSource((write_polygons(tmp_path / "p.geojson", [("water", rectangle(20, 0, 40, 2))]),))
-    tile_scenes([scene], tmp_path / "out", labels=labels, grid=GRID, rules=TileRules(min_valid=0.2, present=0.3))
+    rules = TileRules(min_valid=0.2, present=0.3)
+    made = tile_scenes([scene], tmp_path / "out", labels=labels, grid=GRID, rules=rules)
+    assert not any("alpha" in note for note in made.notes)
     rows = {Path(row["path"]).stem: row for row in rows_of(tmp_path / "out")}
     assert sorted(rows) == ["s_000000_000040", "s_000020_000000", "s_000020_000020", "s_000020_000040"]
     assert rows["s_000020_000000"]["water"] == "1"  # 2 of the 5 columns with data, a tenth of the tile
@@ -393,6 +395,15 @@ def test_foreign_files_and_other_options_are_never_written_over(tmp_path):
     with pytest.raises(FileExistsError, match=r"also holds 'notes.txt'"):
         tile_scenes([scene], out, labels=labels, **OPTIONS)
     assert files_of(out) == before | {"notes.txt": b"mine"}
+
+
+def test_a_call_without_tiles_can_be_repeated_with_other_options(tmp_path):
+    scene = write_raster(tmp_path / "scene.tif", noise(40, 60) * (np.arange(60) % 4 == 0).astype("uint8"), nodata=0)
+    labels = LabelSource((write_polygons(tmp_path / "p.geojson", SHAPES),))
+    with pytest.raises(ValueError, match=r"No tile has data in 50% .* --min-valid"):
+        tile_scenes([scene], tmp_path / "out", labels=labels, **OPTIONS)
+    made = tile_scenes([scene], tmp_path / "out", labels=labels, rules=TileRules(min_valid=0.2), **OPTIONS)
+    assert made.tiles == len(rows_of(tmp_path / "out")) == 6
 
 
 def test_a_second_process_is_refused(tmp_path):

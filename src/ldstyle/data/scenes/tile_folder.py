@@ -123,9 +123,14 @@ class TileFolder:
                 f"Tiles never go among other files; '{self.path}' was not written by `data tile`. {way_out}"
             )
         if MANIFEST in found and (self.path / MANIFEST).read_text(encoding="utf-8") != manifest:
-            raise FileExistsError(
-                f"'{self.path}' holds tiles of other scenes, labels or options, or these have changed since. {way_out}"
-            )
+            if any((self.path / IMAGES).glob("*")):
+                raise FileExistsError(
+                    f"'{self.path}' holds tiles of other scenes, labels or options, or these have changed since. "
+                    f"{way_out}"
+                )
+            # Nothing was written, e.g. because no tile had enough data.
+            for name in (MANIFEST, _JOURNAL):
+                (self.path / name).unlink(missing_ok=True)
 
     def _whole_lines(self) -> tuple[int, int]:
         """Count the lines, and their bytes, before the first one that is torn or whose files are not as written."""
