@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -41,7 +42,7 @@ def clouds(height, width, *, bands=3, seed=0):
     return np.where(generator.random((height, width)) < 0.1, 60_000, ground).astype(np.uint16)
 
 
-@pytest.mark.parametrize("tile", [SIZE, 2 * SIZE, SIZE + SIZE // 2, SIZE // 2])
+@pytest.mark.parametrize("tile", [SIZE, 4 * SIZE, SIZE + SIZE // 2, SIZE // 2])
 def test_a_tile_of_a_deep_scene_is_read_as_a_file_of_its_pixels(tmp_path, tile):
     image = clouds(2 * tile, 2 * tile)
     scene = write_scene(tmp_path / "s.tif", image)
@@ -53,6 +54,17 @@ def test_a_tile_of_a_deep_scene_is_read_as_a_file_of_its_pixels(tmp_path, tile):
     assert valid == 1
     expected = load_image(write_scene(tmp_path / "t.tif", image[:, tile:, :tile]), SIZE, DEEP)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_large_tiles_are_read_in_little_memory(tmp_path):
+    scene = write_scene(tmp_path / "s.tif", clouds(1024, 1024))
+    with open_scene(scene, image_format=DEEP, **PLAIN) as opened:
+        tracemalloc.start()
+        found, valid = opened.read(TileGrid(1024, 1024, 1 << 16, 1), 0, 0, SIZE)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert (found.shape, valid) == ((3, SIZE, SIZE), 1)
+    assert peak < 8 << 20
 
 
 @pytest.mark.parametrize("image_format", [None, replace(DEEP, dtype="float32")])
@@ -86,6 +98,9 @@ def test_an_alpha_band_that_the_model_takes_is_data(tmp_path):
         assert valid == 1
         assert opened.cells_with_data(grid, 0).all()
     np.testing.assert_array_equal(found, image)
+    write_model(tmp_path / "run")
+    made = map_scene(load(tmp_path / "run"), scene, tmp_path / "map.tif")
+    assert "s.tif' marks band 4 as alpha" in " ".join(made.sentences)
     with open_scene(scene, **PLAIN) as opened:  # red, green and blue: it is the mask
         assert opened.read(grid, 0, 0, SIZE)[1] == 0.5
         assert opened.cells_with_data(grid, 0).tolist() == [False, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import warnings
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 CACHE_MB = 32
 """Most memory for blocks of the raster that were read already."""
@@ -25,6 +28,8 @@ DRIVERS = {
 }
 """First bytes of the formats that are read, and the driver of GDAL for each; all others may refer to other files."""
 
+_SAMPLE, _SAMPLES = 64, 4
+"""Side in pixels of a window of a sample, and windows along a side of the raster."""
 _SIDE_FILES = (".ovr", ".msk")
 _WEB_MERCATOR = (3857, 900913)
 _EARTH_RADIUS = 6_378_137.0
@@ -141,6 +146,32 @@ def has_data_everywhere(dataset: Any, taken: Sequence[int] = ()) -> bool:
     if any(dataset.colorinterp[band - 1].name == "alpha" for band in taken):
         return all(flags.nodata not in found for found in dataset.mask_flag_enums)
     return all(found == [flags.all_valid] for found in dataset.mask_flag_enums)
+
+
+def sample_windows(dataset: Any) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return windows all over a raster, each as the rows and the columns between two numbers."""
+
+    def spread(length: int) -> list[tuple[int, int]]:
+        last = max(0, length - _SAMPLE)
+        starts = sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
+        return [(start, min(start + _SAMPLE, length)) for start in starts]
+
+    return list(itertools.product(spread(dataset.height), spread(dataset.width)))
+
+
+def alpha_words(dataset: Any) -> list[str]:
+    """Note an alpha band whose values are not those of a mask: many programs mark any fourth band as alpha."""
+    alpha = [number for number, kind in enumerate(dataset.colorinterp, start=1) if kind.name == "alpha"]
+    if not alpha or dataset.nodata is not None:
+        return []
+    with readable(dataset):
+        values = [dataset.read(alpha[0], window=window).ravel() for window in sample_windows(dataset)]
+    if len(np.unique(np.concatenate(values))) <= 2:
+        return []
+    return [
+        f"'{dataset.name}' marks band {alpha[0]} as alpha, so pixels in which it is 0 have no data. If it is another "
+        f"band, such as near infrared, run `gdal_edit.py -colorinterp_{alpha[0]} undefined FILE` and begin again."
+    ]
 
 
 def shifted(transform: Any, *, top: int, left: int) -> Any:

@@ -18,7 +18,7 @@ from ldstyle.data.domains.scene_table import Progress, file_stem
 from ldstyle.data.loading.image_format import DTYPES
 from ldstyle.data.scenes.cutting import BlockGrid, CutJob, Cutter, Run, TileRules, chunks
 from ldstyle.data.scenes.labels import Extent, LabelSource, bounds_in, open_labels, read_vocabulary, require_overlap
-from ldstyle.data.scenes.raster import open_raster, rasterio
+from ldstyle.data.scenes.raster import alpha_words, open_raster, rasterio
 from ldstyle.data.scenes.tile_folder import TABLE, TileFolder, TileRow, sole_writer
 from ldstyle.workers import end_with_parent
 
@@ -157,22 +157,11 @@ def _plan(job: CutJob, grid: BlockGrid) -> tuple[list[Run], list[str]]:
             per_column = grid.size * (scene.count * np.dtype(scene.dtypes[0]).itemsize + len(job.vocabulary) + 2)
             rows, columns = grid.along(scene.height), grid.along(scene.width)
             extents.append(Extent(scene.name, scene.crs, tuple(scene.bounds)))
-            notes += _alpha_words(scene)
+            notes += alpha_words(scene)
         runs += [Run(number, row, tuple(run)) for row in rows for run in chunks(columns, _AT_ONCE // per_column)]
     if job.labels.polygons:
         require_overlap(job.labels, extents)
     return runs, notes + _overlaps(extents)
-
-
-def _alpha_words(scene: Any) -> list[str]:
-    """Note a mask that may be a band: many programs mark any fourth band of 8 bits as alpha, near infrared too."""
-    alpha = [number for number, kind in enumerate(scene.colorinterp, start=1) if kind.name == "alpha"]
-    if not alpha or scene.nodata is not None:
-        return []
-    return [
-        f"'{scene.name}' marks band {alpha[0]} as alpha, so pixels in which it is 0 have no data. If it is not alpha, "
-        f"run `gdal_edit.py -colorinterp_{alpha[0]} undefined FILE` and cut the tiles again."
-    ]
 
 
 def _require_tiles(scene: Any, grid: BlockGrid) -> None:

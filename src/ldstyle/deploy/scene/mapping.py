@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import Progress
-from ldstyle.data.scenes.raster import is_on_earth
+from ldstyle.data.scenes.raster import alpha_words, has_data_everywhere, is_on_earth
 from ldstyle.data.scenes.tile_folder import sole_writer
 from ldstyle.deploy.classifier import Classifier
 from ldstyle.deploy.scene.ground import (
@@ -287,6 +287,8 @@ def _write(
         words += range_words(scene.sample().ravel(), scene.limits)
     else:
         words += band_range_words(scene.sample(), scene.image_format)
+    if not has_data_everywhere(scene.dataset, scene.bands):
+        words += alpha_words(scene.dataset)
     if not any(np.isfinite(row).any() for row in store.rows()):
         words.append(
             f"warning: the map has no values, since no tile has data in {options.min_valid:.0%} of its pixels. Lower "

@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 
 from ldstyle.data.loading.bands import resize_bands, scale_values, stretch
 from ldstyle.data.loading.image_format import DTYPES, ImageFormat
-from ldstyle.data.scenes.raster import ground_sampling_distance, has_data_everywhere, open_raster, readable
+from ldstyle.data.scenes.raster import (
+    ground_sampling_distance,
+    has_data_everywhere,
+    open_raster,
+    readable,
+    sample_windows,
+)
 from ldstyle.deploy.scene.tiles import TileGrid
 
-_SAMPLE, _SAMPLES = 64, 4
-"""Side in pixels of a window of a sample, and windows along a side of the scene."""
+_FINEST = 4
+"""Most pixels along a tile for each pixel of the model's images."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,8 @@ class Scene:
         top, left = grid.start(row, column)
         height, width = min(grid.tile, grid.height - top), min(grid.tile, grid.width - left)
         window = import_module("rasterio.windows").Window(left, top, width, height)
-        side = size if self.image_format is None else grid.tile
+        # GDAL reduces larger tiles first, so that memory stays bounded.
+        side = size if self.image_format is None else min(grid.tile, _FINEST * size)
         shape = (_scaled(height, side, grid.tile), _scaled(width, side, grid.tile))
         how = "bilinear" if shape != (height, width) else "nearest"
         values, valid = self._read(self.bands, shape, how, window=window)
@@ -101,12 +108,10 @@ class Scene:
     def sample(self) -> NDArray[Any]:
         """Return values of the model's bands at pixels all over the scene that have data, (bands, N)."""
         found = []
-        for top in _starts(self.dataset.height):
-            for left in _starts(self.dataset.width):
-                shape = min(_SAMPLE, self.dataset.height - top), min(_SAMPLE, self.dataset.width - left)
-                window = ((top, top + shape[0]), (left, left + shape[1]))
-                values, valid = self._read(self.bands, shape, "nearest", window=window)
-                found.append(values[:, valid])
+        for (top, bottom), (left, right) in sample_windows(self.dataset):
+            window = ((top, bottom), (left, right))
+            values, valid = self._read(self.bands, (bottom - top, right - left), "nearest", window=window)
+            found.append(values[:, valid])
         return np.concatenate(found, axis=1)
 
     def cells_with_data(self, grid: TileGrid, row: int) -> NDArray[np.bool_]:
@@ -217,12 +222,6 @@ def _limits(dataset: Any, limits: tuple[float, float] | None) -> tuple[float, fl
     if limits is not None and not limits[0] < limits[1]:
         raise ValueError(f"--range must be two rising numbers; got {limits[0]:g} {limits[1]:g}.")
     return limits
-
-
-def _starts(length: int) -> list[int]:
-    """Return where the windows of a sample begin along an axis."""
-    last = max(0, length - _SAMPLE)
-    return sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
 
 
 def _scaled(pixels: int, size: int, tile: int) -> int:
