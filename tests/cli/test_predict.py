@@ -101,7 +101,7 @@ def test_a_pipe_named_as_an_image_does_not_hang(setting, capfd, name):
     root, _ = setting
     os.mkfifo(root / name)
     assert run(root / "run", root / name, root / "images") == 2
-    assert f"{name}' cannot be used: it is not a file" in capfd.readouterr().err
+    assert f"{name}' cannot be used: it is not a regular file" in capfd.readouterr().err
 
 
 def test_an_interrupted_command_ends_in_one_line(setting, capfd, monkeypatch):

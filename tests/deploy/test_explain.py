@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -95,6 +96,14 @@ def test_a_sheet_names_all_labels_or_those_asked_for_and_keeps_the_shape_of_the_
     assert (top - bottom) / (right - left) == pytest.approx(20 / 60)
     chosen = explanation_sheet(path, explanation, 0, labels=["water"], size=64)
     assert [axes.get_title().split()[0] for axes in chosen.axes] == ["00.png", "water"]
+
+
+def test_an_8_bit_tiff_is_explained_without_rasterio(setting, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rasterio", None)
+    Image.fromarray(pixels(0, height=20, width=60)).save(tmp_path / "a.tif")
+    sheet = explanation_sheet(tmp_path / "a.tif", Explainer(setting[0])(as_tensor(0)), 0, size=64)
+    left, right, bottom, top = sheet.axes[1].images[0].get_extent()
+    assert (top - bottom) / (right - left) == pytest.approx(20 / 60)
 
 
 def test_the_heat_in_a_sheet_lies_where_the_map_is(setting, tmp_path):

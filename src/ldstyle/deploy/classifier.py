@@ -16,7 +16,6 @@ from PIL import Image
 from torch import Tensor
 
 from ldstyle.data.loading.bands import load_image, to_squares
-from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.evaluation.predict import predict
 from ldstyle.evaluation.scores import probabilities
 from ldstyle.runs.model_file import LoadedModel, load_model
@@ -127,18 +126,6 @@ def load(path: str | PathLike[str]) -> Classifier:
     return Classifier(load_model(Path(path)))
 
 
-def read_image(path: Path, size: int, image_format: ImageFormat | None = None) -> NDArray[Any]:
-    """Decode an image file, (C, S, S); a pipe or device, which might never end, is refused.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file cannot be used; path and reason are named.
-    """
-    if path.exists() and not path.is_file():
-        raise ValueError(f"'{path}' cannot be used: it is not a file but a folder, a pipe or a device.")
-    return load_image(path, size, image_format)
-
-
 def _pictures(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
     if isinstance(images, Tensor) and images.ndim == 4:
         return list(images)
@@ -182,7 +169,7 @@ def _square(picture: Picture, model: LoadedModel) -> Tensor:
                 )
             image = Image.fromarray(picture)
         case str() | PathLike():
-            return torch.from_numpy(read_image(Path(picture), size, image_format))
+            return torch.from_numpy(load_image(Path(picture), size, image_format))
         case other:
             raise TypeError(f"An image must be a file, Pillow image, array or tensor; got {type(other).__name__}.")
     if image.size != (size, size):

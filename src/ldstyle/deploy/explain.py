@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ldstyle.data.loading.bands import image_extent, read_picture
+from ldstyle.data.loading.decode import image_size
 from ldstyle.deploy.classifier import Classifier, Prediction
 from ldstyle.nn import activation_maps, analyse_head
 from ldstyle.nn.backbones.probe import evaluating
@@ -113,7 +114,7 @@ def explanation_sheet(
     chosen = [vocabulary.index(name) for name in labels or vocabulary]
     image = read_picture(path, size, shown).transpose(1, 2, 0)
     heat = heatmaps(explanation.maps[row].float(), size=(size, size)).numpy()
-    image_width, image_height = image_extent(path)
+    image_width, image_height = image_size(path) if shown is None else image_extent(path)
     ratio = min(max(image_height / image_width, 1 / _LONGEST), _LONGEST)
     columns = min(_COLUMNS, 1 + len(chosen))
     rows = -(-(1 + len(chosen)) // columns)

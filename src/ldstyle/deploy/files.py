@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeAlias, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 import numpy as np
 import torch
@@ -17,39 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ldstyle.data.domains.scene_table import ARRAYS, IMAGE_SUFFIXES, Progress
-from ldstyle.deploy.classifier import Classifier, Prediction, read_image
+from ldstyle.data.loading.bands import load_image
+from ldstyle.deploy.classifier import Classifier, Prediction
 from ldstyle.evaluation.predict import predict
 from ldstyle.nn import InsertionPoint
 from ldstyle.runs.model_file import LoadedModel
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def read_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, ahead: int
-) -> Iterator[Result]:
-    """Yield ``function(item)`` in order, computed ahead by threads.
-
-    Args:
-        function: What to do; it should release the interpreter lock, as decoders do.
-        items: What to do it with; taken only as fast as results are.
-        workers: Number of threads.
-        ahead: At most this many results wait, which bounds memory.
-    """
-    waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
+from ldstyle.workers import read_ahead
 
 STANDARD_INPUT = "-"
 _PATTERN = frozenset("*?[")
@@ -226,7 +198,7 @@ def read_images(
 
     def read(path: Path) -> Read:
         try:
-            return read_image(path, model.size, model.image_format)
+            return load_image(path, model.size, model.image_format)
         except (ValueError, OSError) as error:
             return str(error)
 

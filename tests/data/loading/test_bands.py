@@ -136,6 +136,13 @@ def test_16_bit_integers_with_and_without_sign_are_alike(tmp_path):
     np.testing.assert_array_equal(signed, plain)
 
 
+def test_a_truncated_geotiff_is_named_with_the_reason(tmp_path):
+    write_tiff(tmp_path / "a.tif", values(5, 200, 200), compress="deflate")
+    (tmp_path / "a.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:-20_000])
+    with pytest.raises(ValueError, match=r"a\.tif' cannot be used: .*TIFFReadEncodedStrip"):
+        load_image(tmp_path / "a.tif", 8, format_of())
+
+
 @pytest.mark.parametrize("content", [b"\x93NUMPY\x01\x00", b"II*\0" + b"\0" * 20, b"MM\0*junk", b""])
 def test_damaged_files_are_named(tmp_path, content):
     (tmp_path / "a.tif").write_bytes(content)
@@ -158,6 +165,25 @@ def test_percentiles_are_those_of_the_given_rows(tmp_path):
     for band, limits in zip((3, 0), found.limits, strict=True):
         exact = np.percentile(np.stack([image[band] for image in images[:3]]), [5, 95])
         np.testing.assert_allclose(limits, exact)
+
+
+def test_percentiles_leave_out_pixels_without_data(tmp_path):
+    images = [values(2, seed=seed).astype("float32") for seed in range(3)]
+    for number, image in enumerate(images):
+        image[:, :4] = -9999  # a third of the pixels
+        write_tiff(tmp_path / f"{number}.tif", image, nodata=-9999)
+    table = SceneTable("city", tmp_path, ("tree",), ("0.tif", "1.tif", "2.tif"), np.ones((3, 1), dtype=np.int8))
+    image_format = find_format((), ("1%", "99%"), [table], [[0, 1, 2]])
+    measured = np.concatenate([image[:, 4:].reshape(2, -1) for image in images], axis=1)
+    np.testing.assert_allclose(image_format.limits, np.percentile(measured, (1, 99), axis=1).T)
+    write_tiff(tmp_path / "0.tif", np.full((2, 12, 14), -9999, "float32"), nodata=-9999)
+    with pytest.raises(ValueError, match=r"data.range in percentiles .* nodata"):
+        find_format((), ("1%", "99%"), [table], [[0]])
+
+
+def test_a_picture_of_one_value_is_black(tmp_path):
+    np.save(tmp_path / "a.npy", np.full((3, 6, 6), 900, "uint16"))
+    assert not read_picture(tmp_path / "a.npy", 6, ()).any()
 
 
 def test_neither_bands_nor_range_is_8_bit_rgb(tmp_path):

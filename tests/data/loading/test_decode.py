@@ -199,6 +199,22 @@ def test_several_frames_are_refused(tmp_path, suffix):
         decode(tmp_path / f"a.{suffix}", 12)
 
 
+def test_overviews_and_masks_of_a_cloud_optimized_geotiff_are_no_frames(tmp_path):
+    rasterio, copying = pytest.importorskip("rasterio"), pytest.importorskip("rasterio.shutil")
+    pixels = scene(256, 256)
+    place = rasterio.Affine(1, 0, 5, 0, -1, 5)
+    profile = {"driver": "GTiff", "height": 256, "width": 256, "count": 3, "dtype": "uint8", "transform": place}
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True):
+        with rasterio.open(tmp_path / "plain.tif", "w", **profile) as file:
+            file.write(pixels.transpose(2, 0, 1))
+            file.write_mask(pixels[..., 0] > 9)
+        copying.copy(tmp_path / "plain.tif", tmp_path / "a.tif", driver="COG", blocksize=128, compress="lzw")
+    with rasterio.open(tmp_path / "a.tif") as file:
+        assert file.overviews(1) == [2]
+    assert np.array_equal(decode(tmp_path / "a.tif", 256), pixels.transpose(2, 0, 1))
+    assert image_size(tmp_path / "a.tif") == (256, 256)
+
+
 def test_the_first_picture_of_a_camera_pair_is_taken(tmp_path):
     frames = [Image.fromarray(np.full((16, 16, 3), value, dtype=np.uint8)) for value in (60, 200)]
     frames[0].save(tmp_path / "a.jpg", format="MPO", save_all=True, append_images=frames[1:])

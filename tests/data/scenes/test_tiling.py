@@ -179,33 +179,37 @@ def test_many_bands_and_their_description_are_kept(tmp_path):
     assert not list(tmp_path.rglob("*.aux.xml"))
 
 
-@pytest.mark.parametrize("how", ["nodata", "nan", "alpha", "mask"])
+@pytest.mark.parametrize("how", ["nodata", "nan", "alpha", "mask", "mask of float32"])
 def test_tiles_without_enough_data_are_skipped_and_fractions_count_data_alone(tmp_path, how):
-    pixels = noise(40, 60, dtype="float32" if how == "nan" else "uint8")
+    pixels = noise(40, 60, dtype="float32" if how in ("nan", "mask of float32") else "uint8")
     hole = np.zeros((40, 60), dtype=bool)
     hole[:20, :20] = True  # all of the first tile
     hole[:20, 22:40] = True  # 90 % of the second
     hole[20:, 5:20] = True  # 75 % of the fourth
-    if how != "mask":
+    if not how.startswith("mask"):
         pixels[:, hole] = np.nan if how == "nan" else 0
     if how == "alpha":
         pixels = np.concatenate([pixels, np.where(hole, 0, 255).astype("uint8")[None]])
     with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True):
         scene = write_raster(tmp_path / "s.tif", pixels, **({"nodata": 0} if how == "nodata" else {}))
         with rasterio.open(scene, "r+") as raster:
-            if how == "mask":
+            if how.startswith("mask"):
                 raster.write_mask(~hole)
             if how == "alpha":
                 raster.colorinterp = (*raster.colorinterp[:3], rasterio.enums.ColorInterp.alpha)
     labels = LabelSource((write_polygons(tmp_path / "p.geojson", [("water", rectangle(20, 0, 40, 2))]),))
-    tile_scenes([scene], tmp_path / "out", labels=labels, grid=GRID, rules=TileRules(min_valid=0.2, present=0.3))
+    rules = TileRules(min_valid=0.2, present=0.3)
+    made = tile_scenes([scene], tmp_path / "out", labels=labels, grid=GRID, rules=rules)
+    assert not any("alpha" in note for note in made.notes)
     rows = {Path(row["path"]).stem: row for row in rows_of(tmp_path / "out")}
     assert sorted(rows) == ["s_000000_000040", "s_000020_000000", "s_000020_000020", "s_000020_000040"]
     assert rows["s_000020_000000"]["water"] == "1"  # 2 of the 5 columns with data, a tenth of the tile
     if how == "mask":  # a mask of the tile's own would be a second page
         with Image.open(tmp_path / "out/images/s_000020_000000.tif") as tile:
             assert tile.n_frames == 1
-            assert not np.asarray(tile)[:, 5:].any()
+    if how.startswith("mask"):
+        with rasterio.open(tmp_path / "out/images/s_000020_000000.tif") as tile:
+            assert not tile.read()[:, :, 5:].any()
 
 
 def test_a_raster_of_classes_with_gaps_in_another_grid(tmp_path):
@@ -393,6 +397,15 @@ def test_foreign_files_and_other_options_are_never_written_over(tmp_path):
     assert files_of(out) == before | {"notes.txt": b"mine"}
 
 
+def test_a_call_without_tiles_can_be_repeated_with_other_options(tmp_path):
+    scene = write_raster(tmp_path / "scene.tif", noise(40, 60) * (np.arange(60) % 4 == 0).astype("uint8"), nodata=0)
+    labels = LabelSource((write_polygons(tmp_path / "p.geojson", SHAPES),))
+    with pytest.raises(ValueError, match=r"No tile has data in 50% .* --min-valid"):
+        tile_scenes([scene], tmp_path / "out", labels=labels, **OPTIONS)
+    made = tile_scenes([scene], tmp_path / "out", labels=labels, rules=TileRules(min_valid=0.2), **OPTIONS)
+    assert made.tiles == len(rows_of(tmp_path / "out")) == 6
+
+
 def test_a_second_process_is_refused(tmp_path):
     scene = write_raster(tmp_path / "scene.tif", noise(40, 40))
     labels = LabelSource((write_polygons(tmp_path / "p.geojson", SHAPES),))
@@ -418,7 +431,45 @@ def test_missing_and_wrong_reference_systems_are_named(tmp_path):
     mask = write_raster(tmp_path / "mask.tif", np.ones((1, 30, 40), dtype=np.uint8), crs=None)
     with pytest.raises(ValueError, match=r"mask.tif' has no reference system"):
         tile_scenes([scene], tmp_path / "c", labels=LabelSource((mask,), classes={"1": "roof"}), **OPTIONS)
-    assert not any((tmp_path / name).exists() for name in "abc")
+    mask = write_raster(tmp_path / "far.tif", np.ones((1, 40, 40), dtype=np.uint8), left=LEFT + 1000)
+    with pytest.raises(ValueError, match=r"far.tif' is outside '.*scene.tif'"):
+        tile_scenes([scene], tmp_path / "d", labels=LabelSource((mask,), classes={"1": "roof"}), **OPTIONS)
+    assert not any((tmp_path / name).exists() for name in "abcd")
+
+
+def test_a_stated_reference_system_replaces_that_of_the_layer(tmp_path):
+    """GeoJSON without one is read as longitude and latitude, whatever its numbers are."""
+    scene = write_raster(tmp_path / "scene.tif", noise(60, 80))
+    path = write_polygons(tmp_path / "p.geojson", SHAPES)
+    layer = json.loads(path.read_text())
+    del layer["crs"]
+    path.write_text(json.dumps(layer))
+    with pytest.raises(ValueError, match=r"outside all scenes.* in EPSG:4326.* --labels-crs"):
+        tile_scenes([scene], tmp_path / "a", labels=LabelSource((path,)), **OPTIONS)
+    made = tile_scenes([scene], tmp_path / "a", labels=LabelSource((path,), crs=UTM), **OPTIONS)
+    assert made.counts["water"][0] == 4
+
+
+@pytest.mark.parametrize("crs", [UTM, "EPSG:4326"])
+def test_rows_of_a_scene_may_lead_north(tmp_path, crs):
+    pixels = noise(60, 80)
+    labels = LabelSource((write_polygons(tmp_path / "p.geojson", SHAPES, crs=crs),))
+    scene = write_raster(tmp_path / "down.tif", pixels)
+    place = rasterio.Affine(RESOLUTION, 0, LEFT, 0, RESOLUTION, TOP - 60 * RESOLUTION)
+    turned = write_raster(tmp_path / "up.tif", np.ascontiguousarray(pixels[:, ::-1]), transform=place)
+    expected = tile_scenes([scene], tmp_path / "a", labels=labels, **OPTIONS)
+    assert tile_scenes([turned], tmp_path / "b", labels=labels, **OPTIONS).counts == expected.counts
+    assert expected.counts["water"][0] == 4
+
+
+def test_a_band_marked_as_alpha_and_labels_that_no_tile_shows_are_noted(tmp_path):
+    scene = write_raster(tmp_path / "scene.tif", noise(60, 80, bands=4))
+    labels = LabelSource(
+        (write_polygons(tmp_path / "p.geojson", SHAPES),), classes={"water": "water", "bulding": "building"}
+    )
+    notes = tile_scenes([scene], tmp_path / "out", labels=labels, **OPTIONS).notes
+    assert "scene.tif' marks band 4 as alpha" in notes[0]
+    assert "No tile shows building." in notes[-1]
 
 
 def test_local_coordinates_are_kept_and_other_systems_refused(tmp_path):
@@ -468,8 +519,12 @@ def test_files_that_lead_elsewhere_or_hold_no_polygons_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must be polygons; 1 of 1 .* a Point"):
         tile_scenes([scene], tmp_path / "out", labels=LabelSource((tmp_path / "points.geojson",)), **OPTIONS)
     (tmp_path / "none.geojson").write_text('{"type": "FeatureCollection", "features": []}')
-    with pytest.raises(ValueError, match=r"--label-column must be an attribute of .*none.geojson"):
-        tile_scenes([scene], tmp_path / "out", labels=LabelSource((tmp_path / "none.geojson",)), **OPTIONS)
+    point["geometry"] = None
+    text = json.dumps({"type": "FeatureCollection", "crs": crs, "features": [point]})
+    (tmp_path / "null.geojson").write_text(text)
+    for name in ("none.geojson", "null.geojson"):
+        with pytest.raises(ValueError, match=rf"--labels must be a layer of polygons; '.*{name}' has none"):
+            tile_scenes([scene], tmp_path / "out", labels=LabelSource((tmp_path / name,)), **OPTIONS)
     (tmp_path / "torn.geojson").write_text('{"type": "FeatureCollection", "features": [')
     with pytest.raises(ValueError, match=r"torn.geojson' must be a layer of polygons"):
         tile_scenes([scene], tmp_path / "out", labels=LabelSource((tmp_path / "torn.geojson",)), **OPTIONS)
@@ -500,6 +555,14 @@ def test_wrong_options_are_named(tmp_path):
     labels = LabelSource((polygons.paths[0],), classes={"water": "scene"})
     with pytest.raises(ValueError, match=r"Labels must be names other than .* 'scene'"):
         tile_scenes([scene], tmp_path / "out", labels=labels, **OPTIONS)
+    labels = LabelSource((polygons.paths[0],), classes={"watre": "lake"})
+    with pytest.raises(ValueError, match=r"--classes .* 'label' .* got 'watre'. It has 'building', 'water'"):
+        tile_scenes([scene], tmp_path / "out", labels=labels, **OPTIONS)
+    with pytest.raises(ValueError, match=r"--classes of a raster .* numbers as values; got 'roof'"):
+        LabelSource((scene,), classes={"1": "x", "roof": "roof"})
+    wide = write_raster(tmp_path / "wide.tif", noise(40, 40).astype("float64"))
+    with pytest.raises(ValueError, match=r"wide.tif' must have values of type .* it has float64"):
+        tile_scenes([wide], tmp_path / "out", labels=polygons, **OPTIONS)
     labels = LabelSource((scene, scene), classes={"1": "x"})
     with pytest.raises(ValueError, match="a raster for each of 1 scenes"):
         tile_scenes([scene], tmp_path / "out", labels=labels, **OPTIONS)

@@ -172,7 +172,7 @@ def test_a_second_map_to_the_same_file_is_refused_while_the_first_one_runs(setti
 
     def again(done, total, what):
         for name in ("map.tif", "map.tiff"):
-            with pytest.raises(ValueError, match=rf"Another process is writing the map '.*{name}'.*--out"):
+            with pytest.raises(ValueError, match=rf"Another process is writing to '.*{name}'.*--out"):
                 map_scene(classifier, scene, tmp_path / name)
             refused.append(name)
 

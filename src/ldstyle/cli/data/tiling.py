@@ -56,7 +56,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--one-label", metavar="NAME", help="label of all polygons, whatever their attributes (default: by attribute)"
     )
     command.add_argument(
-        "--labels-crs", metavar="CRS", help="reference system, e.g. EPSG:4326, of polygons without one (default: none)"
+        "--labels-crs",
+        metavar="CRS",
+        help="reference system of the polygons, e.g. EPSG:4326 (default: that of the file)",
     )
     command.add_argument("--layer", metavar="NAME", help="layer of the polygons (default: the first)")
     command.add_argument(

@@ -120,8 +120,7 @@ class Augmentation:
         order = [step for step in draws.order if self.strengths[step] and (channels == 3 or step < 2)]
         scale, shift = self._normaliser()
         if images.device.type == "cpu":
-            augment = _augment_on_cpu if is_plain(images) else _augment_bands_on_cpu
-            return augment(images, draws.flips, draws.factors, order, scale, shift)
+            return _augment_on_cpu(images, draws.flips, draws.factors, order, scale, shift)
         return _augment_on_device(images, draws.flips, draws.factors, order, scale, shift)
 
     def __call__(self, images: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -190,31 +189,14 @@ def _augment_on_cpu(
 ) -> Tensor:
     from ldstyle.cpu import jitter as _fused
 
-    jitter = _fused.jitter()  # compiled here and not in a worker
+    # Compiled here and not in a worker.
+    jitter, unit = (_fused.jitter(), ()) if is_plain(images) else (_fused.jitter_bands(), (np.float32(_unit(images)),))
     result = torch.empty(images.shape, dtype=torch.float32)
     pixels, flipped, drawn, place = (values.numpy() for values in (images.contiguous(), flips, factors, result))
     steps, gain, offset = np.array(order, dtype=np.int64), scale.numpy(), shift.numpy()
 
     def augment(part: slice) -> None:
-        jitter(pixels[part], flipped[part], drawn[:, part], steps, gain, offset, place[part])
-
-    _for_each_part(len(images), augment)
-    return result
-
-
-def _augment_bands_on_cpu(
-    images: Tensor, flips: Tensor, factors: Tensor, order: Sequence[int], scale: Tensor, shift: Tensor
-) -> Tensor:
-    from ldstyle.cpu import jitter as _fused
-
-    jitter = _fused.jitter_bands()
-    result = torch.empty(images.shape, dtype=torch.float32)
-    pixels, flipped, drawn, place = (values.numpy() for values in (images.contiguous(), flips, factors, result))
-    steps, gain, offset = np.array(order, dtype=np.int64), scale.numpy(), shift.numpy()
-    unit = np.float32(_unit(images))
-
-    def augment(part: slice) -> None:
-        jitter(pixels[part], flipped[part], drawn[:, part], steps, unit, gain, offset, place[part])
+        jitter(pixels[part], flipped[part], drawn[:, part], steps, *unit, gain, offset, place[part])
 
     _for_each_part(len(images), augment)
     return result

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from ldstyle.data.domains.scene_table import Progress, SceneTable
-from ldstyle.data.loading.decode import decode, image_size, opened, read_file, require_side
+from ldstyle.data.loading.decode import NUMPY, TIFF, decode, image_size, opened, read_file, require_side
 from ldstyle.data.loading.image_format import (
     DTYPES,
     LARGEST_COUNT,
@@ -37,8 +37,7 @@ STRETCH = (2.0, 98.0)
 LARGEST_AREA = 1 << 27
 """Most pixels of a raster that is read at once."""
 
-_NUMPY, _PNG = b"\x93NUMPY", b"\x89PNG"
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_PNG = b"\x89PNG"
 _MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK")
 _DEEPEST = 65535
 _MEASURED_IMAGES, _MEASURED_PIXELS = 256, 1024
@@ -76,7 +75,11 @@ def to_squares(values: NDArray[Any], size: int, image_format: ImageFormat, *, pa
     """Choose and scale the bands of an image, (count, H, W), and resize them to squares, (C, S, S)."""
     _check_layout(values, image_format, path)
     chosen = choose_bands(values, image_format.bands, path=path)
-    pixels = scale_values(chosen, image_format)
+    return resize_bands(scale_values(chosen, image_format), size)
+
+
+def resize_bands(pixels: NDArray[Any], size: int) -> NDArray[Any]:
+    """Resize images of 8 or 16 bits, (C, H, W), to squares with antialiased bilinear interpolation, (C, S, S)."""
     if pixels.shape[1:] == (size, size):
         return pixels
     if pixels.dtype == np.uint8:
@@ -103,9 +106,9 @@ def read_bands(path: Path, *, content: bytes | None = None) -> NDArray[Any]:
         ValueError: The file cannot be read, or its values are of another type; path and reason are named.
     """
     data = read_file(path) if content is None else content
-    if data.startswith(_NUMPY):
+    if data.startswith(NUMPY):
         values = _from_numpy(path, data)
-    elif data.startswith(_TIFF) or _is_deep_colour(data):
+    elif data.startswith(TIFF) or _is_deep_colour(data):
         values = _from_raster(path, data)
     else:
         values = _from_pillow(path, data)
@@ -122,7 +125,7 @@ def image_extent(path: Path) -> tuple[int, int]:
     """Return width and height of an image file with any bands."""
     with path.open("rb") as file:
         start = file.read(8)
-    if not start.startswith((_NUMPY, *_TIFF)):
+    if not start.startswith((NUMPY, *TIFF)):
         return image_size(path)
     height, width = read_bands(path).shape[1:]
     return width, height
@@ -136,7 +139,7 @@ def choose_bands(values: NDArray[Any], bands: Sequence[int], *, path: Path | str
         if wrong:
             raise ValueError(
                 f"'{path}' cannot be used: {wrong} of its {chosen.size} values are NaN or infinite. Fill them, e.g. "
-                "with `gdal_fillnodata`, or drop the image."
+                "with `gdal_fillnodata`, or drop the image; `ldstyle data tile --min-valid 1` cuts no such tiles."
             )
     return np.ascontiguousarray(chosen)
 
@@ -169,7 +172,7 @@ def stretch(values: NDArray[Any]) -> NDArray[np.uint8]:
     if not np.isfinite(values).any():
         return np.zeros(values.shape, dtype=np.uint8)
     low, high = np.nanpercentile(values.reshape(len(values), -1), STRETCH, axis=1).astype(np.float32)[:, :, None, None]
-    scaled = (values.astype(np.float32) - low) * (255 / np.maximum(high - low, np.finfo(np.float32).tiny))
+    scaled = (values.astype(np.float32) - low) * (255 / np.where(high > low, high - low, 1))
     pixels: NDArray[np.uint8] = np.nan_to_num(np.round(scaled)).clip(0, 255).astype(np.uint8)
     return pixels
 
@@ -231,14 +234,21 @@ def _measure(
         some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MEASURED_IMAGES)).astype(np.int64)]
         for done, row in enumerate(some.tolist(), start=1):
             path = table.path(row)
-            values = read_bands(path)
+            content = read_file(path)
+            values = read_bands(path, content=content)
             _check_layout(values, stated, path)
             flat = choose_bands(values, stated.bands, path=path).reshape(len(stated.bands), -1)
+            nodata = _nodata(content)
+            if nodata is not None:  # far from the values, it would be a limit of the range
+                flat = flat[:, (flat != nodata).any(axis=0)]
             positions = np.linspace(0, flat.shape[1] - 1, min(flat.shape[1], _MEASURED_PIXELS)).astype(np.int64)
             found.append(flat[:, positions].astype(np.float32))
             if progress:
                 progress(done, len(some), f"range of {table.domain}")
-    low, high = np.percentile(np.concatenate(found, axis=1).astype(np.float64), percentiles, axis=1)
+    measured = np.concatenate(found, axis=1).astype(np.float64)
+    if not measured.size:
+        raise ValueError("data.range in percentiles needs images with data; all pixels are nodata. Give it in numbers.")
+    low, high = np.percentile(measured, percentiles, axis=1)
     for name, least, most in zip(stated.names, low, high, strict=True):
         if not least < most:
             raise ValueError(
@@ -310,8 +320,20 @@ def _from_raster(path: Path, content: bytes) -> NDArray[Any]:
                 raise ValueError(f"it has {dataset.width} x {dataset.height} pixels; cut it with `ldstyle data tile`")
             values: NDArray[Any] = dataset.read()
     except (rasterio.errors.RasterioError, ValueError, MemoryError) as error:
-        raise ValueError(f"'{path}' cannot be used: {str(error).rstrip('.') or type(error).__name__}.") from error
+        reason = error.__cause__ or error  # rasterio only refers to GDAL's own error
+        raise ValueError(f"'{path}' cannot be used: {str(reason).rstrip('.') or type(reason).__name__}.") from error
     return values
+
+
+def _nodata(content: bytes) -> float | None:
+    """Return the value of pixels without data that a GeoTIFF states."""
+    if not content.startswith(TIFF):
+        return None
+    from rasterio.io import MemoryFile
+
+    with MemoryFile(content) as memory, _opened_quietly(memory, "GTiff") as dataset:
+        stated: float | None = dataset.nodata
+    return stated
 
 
 def _opened_quietly(memory: Any, driver: str) -> Any:

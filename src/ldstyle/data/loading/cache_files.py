@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +17,10 @@ from ldstyle.data.loading.bands import load_image
 from ldstyle.data.loading.decode import decode_mask
 from ldstyle.data.loading.image_format import ImageFormat
 from ldstyle.messages import first_few
+from ldstyle.workers import read_ahead
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+# Threads suffice: Pillow's decoders and hashlib release the interpreter lock.
+_THREADS = {"workers": os.cpu_count() or 1, "ahead": 8 * (os.cpu_count() or 1)}
 
 
 class Times(NamedTuple):
@@ -114,7 +113,7 @@ def hash_sources(
             hashed[i] = replace(source, content=content)
         else:
             unread.append(i)
-    results = _in_order(lambda i: _read(sources[i])[0], unread)
+    results = read_ahead(lambda i: _read(sources[i])[0], unread, **_THREADS)
     for done, (i, source) in enumerate(zip(unread, results, strict=True), start=1):
         hashed[i] = source
         if progress:
@@ -137,7 +136,7 @@ def read_sources(
     rows: list[list[SourceFile]] = [[] for _ in range(len(table))]
     for source in sources:
         rows[source.row].append(source)
-    for done, sample in enumerate(_in_order(lambda row: _load(row, size, image_format), rows), start=1):
+    for done, sample in enumerate(read_ahead(lambda row: _load(row, size, image_format), rows, **_THREADS), start=1):
         yield sample
         if progress:
             progress(done, len(rows), table.domain)
@@ -166,22 +165,3 @@ def _read(source: SourceFile) -> tuple[SourceFile, bytes]:
         times = Times.of(os.fstat(file.fileno()))
         content = file.read()
     return replace(source, times=times, content=hashlib.blake2b(content, digest_size=16).hexdigest()), content
-
-
-def _in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Map in threads, yielding in order; the window is bounded, so results do not pile up behind a slow consumer.
-
-    Threads suffice: Pillow's decoders and hashlib release the interpreter's lock.
-    """
-    workers = os.cpu_count() or 1
-    window: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                window.append(pool.submit(function, item))
-                if len(window) >= 8 * workers:
-                    yield window.popleft().result()
-            while window:
-                yield window.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)

@@ -10,7 +10,7 @@ RGBA, grey + alpha     alpha is dropped, colours stay as stored
 CMYK, YCbCr, HSV       converted by Pillow, without a colour profile
 more than 8 bits       refused unless bands or a range are given, see :mod:`ldstyle.data.loading.bands`
 several frames         refused (animations, multi-page TIFF), except MPO, the two-picture JPEG of cameras and
-                       drones, of which the first picture is taken
+                       drones, of which the first picture is taken; overviews and masks of a TIFF are no frames
 EXIF orientation       applied, to images and masks: a mask is laid over its image as viewers show both
 odd sizes              resized to the square, the aspect ratio is not kept
 =====================  ================================================================================
@@ -25,13 +25,15 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from ldstyle.data.domains.scene_table import IMAGE_FORMATS
 
@@ -60,6 +62,9 @@ LARGEST_SIDE = 16_384
 _ORIENTATION = 274
 """Number of the EXIF tag."""
 
+_KIND_OF_PAGE, _OVERVIEW_OR_MASK = 254, 1 | 4
+"""Number of the TIFF tag, and its bits of pages that are no separate picture."""
+
 _EIGHT_BITS = (
     "Images must have 8 bits per channel unless their range of values is given: set --data.range LOW,HIGH, or "
     "percentiles such as 1%,99%, to train on them (--range LOW HIGH in `ldstyle data` and `ldstyle map`)"
@@ -68,8 +73,8 @@ _MANY_BANDS = (
     "it is not 8-bit RGB. For other bands or more bits set --data.range LOW,HIGH, or percentiles such as 1%,99% "
     "(--range LOW HIGH in `ldstyle data`); --data.bands chooses bands"
 )
-_RASTERS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"\x93NUMPY")
-"""First bytes of files that may have any bands: TIFF, BigTIFF and NumPy."""
+NUMPY, TIFF = b"\x93NUMPY", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""First bytes of files that may have any bands: NumPy; TIFF and BigTIFF."""
 
 # Pillow reports the layouts that it cannot read there, besides raising an error.
 logging.getLogger("PIL.TiffImagePlugin").addHandler(logging.NullHandler())
@@ -156,8 +161,8 @@ def opened(path: Path, content: bytes | None, *, deep: bool = False) -> Iterator
         deep: Whether more than 8 bits per channel are taken.
     """
     with _identified(path, read_file(path) if content is None else content) as image:
-        frames = getattr(image, "n_frames", 1)
-        if frames > 1 and image.format != "MPO":
+        frames = _frames(image)
+        if frames > 1:
             raise ValueError(f"it has {frames} frames; store each in a separate file")
         if not deep:
             _require_eight_bits(image)
@@ -173,7 +178,7 @@ def _identified(path: Path, content: bytes) -> Iterator[Image.Image]:
             yield image
     except UnidentifiedImageError:
         reason = f"its format is none of {', '.join(IMAGE_FORMATS)}" if content else "it is empty"
-        reason = _MANY_BANDS if content.startswith(_RASTERS) else reason
+        reason = _MANY_BANDS if content.startswith((NUMPY, *TIFF)) else reason
         raise ValueError(f"'{path}' cannot be used: {reason}.") from None
     except _DAMAGE as error:
         raise ValueError(f"'{path}' cannot be used: {str(error) or type(error).__name__}.") from error
@@ -185,6 +190,20 @@ def read_file(path: Path) -> bytes:
         # Reading from a pipe could block forever.
         raise ValueError(f"'{path}' cannot be used: it is not a regular file.")
     return path.read_bytes()
+
+
+def _frames(image: Image.Image) -> int:
+    """Count the pictures of a file, without the overviews and masks of a cloud-optimized GeoTIFF."""
+    if not isinstance(image, TiffImageFile):
+        return 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+    pictures = []
+    with suppress(EOFError):
+        for frame in count():
+            with suppress(SyntaxError):  # Pillow knows no masks, but reads their tags first
+                image.seek(frame)
+            pictures.append(not image.tag_v2.get(_KIND_OF_PAGE, 0) & _OVERVIEW_OR_MASK)
+    image.seek(0)
+    return sum(pictures) if pictures[0] else len(pictures)  # the first one is read
 
 
 def _require_eight_bits(image: Image.Image) -> None:

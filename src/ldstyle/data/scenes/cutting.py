@@ -243,11 +243,11 @@ class Cutter:
             valid = np.ones(pixels.shape[1:], dtype=np.bool_)
             if not has_data_everywhere(scene):
                 valid = scene.dataset_mask(window=part) > 0
-        if np.issubdtype(pixels.dtype, np.floating):
-            valid &= ~np.isnan(pixels).any(axis=0)
-        elif scene.nodata is None and not valid.all():
+        if scene.nodata is None and not valid.all():
             # A tile has no internal mask: image readers treat it as a second page.
             pixels[:, ~valid] = 0
+        if pixels.dtype.kind == "f":
+            valid &= ~np.isnan(pixels).any(axis=0)
         return pixels, valid
 
     def _encode(self, pixels: NDArray[Any], place: Any) -> bytes:
@@ -268,7 +268,7 @@ class Cutter:
             # The fastest level: higher ones take twice the time and save a few percent.
             "compress": "deflate",
             "zlevel": 1,
-            "predictor": 2 if np.issubdtype(kind, np.integer) else 3 if np.issubdtype(kind, np.floating) else 1,
+            "predictor": 3 if kind.kind == "f" else 2,
         }
         with library.io.MemoryFile() as memory:
             with memory.open(**profile) as tile:

@@ -30,7 +30,7 @@ class LabelSource:
         classes: Label of each class; several may mean one label, and others are left out. Empty: polygons of every
             class are labels, called as they are.
         one_label: Label of all polygons, which then need no attribute.
-        crs: Reference system of a layer that does not state one.
+        crs: Reference system of the polygons; ``None`` for that of the layer. GeoJSON without one counts as EPSG:4326.
         layer: Layer of a file that has several.
     """
 
@@ -51,6 +51,11 @@ class LabelSource:
         if not self.polygons and not self.classes:
             raise ValueError(
                 f"--labels '{self.paths[0]}' is a raster, whose values need names. Set --classes VALUE=LABEL ..., e.g. "
+                "--classes 1=building 2=water."
+            )
+        if not self.polygons and (wrong := [value for value in self.classes if not _is_number(value)]):
+            raise ValueError(
+                f"--classes of a raster must be VALUE=LABEL with numbers as values; got {first_few(wrong)}. Set e.g. "
                 "--classes 1=building 2=water."
             )
         if not self.polygons and (self.one_label or self.crs or self.layer):
@@ -202,8 +207,7 @@ class _Stored:
 
 def _read(source: LabelSource, scene: Any = None) -> _Stored:
     """Read the polygons that reach into a scene; without one, the classes of all."""
-    info = layer_info(source)
-    crs = _reference_system(info["crs"] or source.crs, source.paths[0])
+    crs = layer_info(source)["crs"]
     options: dict[str, Any] = {"columns": [] if source.one_label else [source.column], "layer": source.layer}
     if scene is not None:
         options["bbox"] = bounds_in(scene, crs)
@@ -231,26 +235,31 @@ class Extent:
 def require_overlap(source: LabelSource, scenes: Sequence[Extent]) -> None:
     """Raise if all polygons are outside the scenes, which happens if a reference system is wrong."""
     info = layer_info(source)
-    crs = _reference_system(info["crs"] or source.crs, source.paths[0])
-    if not info["features"]:
-        raise ValueError(f"'{source.paths[0]}' has no polygons.")
+    crs = info["crs"]
     left, bottom, right, top = info["total_bounds"]
     boxes = [box for scene in scenes if (box := bounds_in(scene, crs)) is not None]
-    if boxes and all(x1 < left or right < x0 or y1 < bottom or top < y0 for x0, y0, x1, y1 in boxes):
+    if boxes and all(_apart(box, (left, bottom, right, top)) for box in boxes):
         x0, y0, x1, y1 = boxes[0]
         raise ValueError(
             f"The polygons of '{source.paths[0]}' are outside all scenes: they extend from ({left:.6g}, "
             f"{bottom:.6g}) to ({right:.6g}, {top:.6g}) in {crs}, '{scenes[0].name}' from ({x0:.6g}, {y0:.6g}) to "
-            f"({x1:.6g}, {y1:.6g}). One of the reference systems is wrong, or the files do not belong together."
+            f"({x1:.6g}, {y1:.6g}). One of the reference systems is wrong, or the files do not belong together. State "
+            "that of the polygons with --labels-crs, e.g. --labels-crs EPSG:32633."
         )
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether two extents have no point in common."""
+    return one[2] < other[0] or other[2] < one[0] or one[3] < other[1] or other[3] < one[1]
 
 
 def bounds_in(scene: Any, crs: Any) -> tuple[float, float, float, float] | None:
     """Return the extent of a scene in another reference system, ``None`` if it has none there."""
     if scene.crs is None or not (is_on_earth(scene.crs) and is_on_earth(crs)):
         return None
+    xs, ys = sorted(scene.bounds[::2]), sorted(scene.bounds[1::2])  # rows may lead north
     try:
-        left, bottom, right, top = rasterio().warp.transform_bounds(scene.crs, crs, *scene.bounds)
+        left, bottom, right, top = rasterio().warp.transform_bounds(scene.crs, crs, xs[0], ys[0], xs[1], ys[1])
     except rasterio().errors.RasterioError:
         return None
     known = all(map(math.isfinite, (left, bottom, right, top))) and left <= right
@@ -258,7 +267,10 @@ def bounds_in(scene: Any, crs: Any) -> tuple[float, float, float, float] | None:
 
 
 def layer_info(source: LabelSource) -> dict[str, Any]:
-    """Describe a layer; it must be GeoJSON or GeoPackage, and have the attribute of the classes."""
+    """Describe a layer; it must be GeoJSON or GeoPackage, with polygons and the attribute of the classes.
+
+    Its reference system is the stated one; see :class:`LabelSource`.
+    """
     path = source.paths[0]
     try:
         pyogrio = import_module("pyogrio")
@@ -274,6 +286,8 @@ def layer_info(source: LabelSource) -> dict[str, Any]:
         )
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
         raise ValueError(f"'{path}' must be a layer of polygons; it cannot be read: {error}.") from error
+    if not info["features"] or info["total_bounds"] is None:
+        raise ValueError(f"--labels must be a layer of polygons; '{path}' has none.")
     fields = list(info["fields"])
     if source.one_label is None and source.column not in fields:
         raise ValueError(
@@ -281,7 +295,7 @@ def layer_info(source: LabelSource) -> dict[str, Any]:
             f"{did_you_mean(source.column, fields)} It has {fields}. A layer of one kind needs "
             "--one-label NAME instead."
         )
-    return info
+    return {**info, "crs": _reference_system(source.crs or info["crs"], path)}
 
 
 def _reference_system(stated: str | None, path: Path) -> Any:
@@ -310,6 +324,13 @@ def _require_known_format(path: Path) -> None:
         )
 
 
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def _text(value: object) -> str | None:
     """Return a class as text: whole numbers without a decimal point, ``None`` where there is none."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -325,6 +346,11 @@ def read_vocabulary(source: LabelSource) -> tuple[str, ...]:
         names: Sequence[str] = (source.one_label,)
     elif source.classes:
         names = tuple(dict.fromkeys(source.classes.values()))
+        if source.polygons and not (found := read_classes(source)) & set(source.classes):
+            raise ValueError(
+                f"--classes must be values of {source.column!r} in '{source.paths[0]}'; got "
+                f"{first_few(source.classes)}. It has {first_few(sorted(found))}."
+            )
     else:
         names = sorted(read_classes(source))
     wrong = [name for name in names if name in DESCRIPTIVE or not name.strip()]
@@ -366,6 +392,12 @@ def _warped(raster: Any, scene: Any, path: Path) -> Any:
         raise ValueError(
             f"'{path}' and '{scene.name}' differ in size or position, and {named} has no reference system, or a "
             "local one, to align them by. Assign one, e.g. with `gdal_edit.py -a_srs EPSG:32633 FILE`."
+        )
+    box = bounds_in(raster, scene.crs)
+    if box is not None and _apart(box, bounds_in(scene, scene.crs) or box):
+        raise ValueError(
+            f"The raster of classes '{path}' is outside '{scene.name}'. One of the reference systems is wrong, or the "
+            "files do not belong together; rasters must be in the order of the scenes."
         )
     return rasterio().vrt.WarpedVRT(
         raster, crs=scene.crs, transform=scene.transform, height=scene.height, width=scene.width, add_alpha=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import warnings
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 CACHE_MB = 32
 """Most memory for blocks of the raster that were read already."""
@@ -25,6 +28,8 @@ DRIVERS = {
 }
 """First bytes of the formats that are read, and the driver of GDAL for each; all others may refer to other files."""
 
+_SAMPLE, _SAMPLES = 64, 4
+"""Side in pixels of a window of a sample, and windows along a side of the raster."""
 _SIDE_FILES = (".ovr", ".msk")
 _WEB_MERCATOR = (3857, 900913)
 _EARTH_RADIUS = 6_378_137.0
@@ -67,7 +72,8 @@ def open_raster(scene: Path | str, *, allow_virtual: bool = False, allow_remote:
     if not is_address(scene) and not Path(scene).is_file():
         raise FileNotFoundError(f"The scene '{scene}' is not a file.")
     with library.Env(GDAL_CACHEMAX=CACHE_MB, **_remote_settings(scene)), warnings.catch_warnings():
-        warnings.simplefilter("ignore", library.errors.NotGeoreferencedWarning)
+        for expected in (library.errors.NotGeoreferencedWarning, library.errors.NodataShadowWarning):
+            warnings.simplefilter("ignore", expected)
         with _opened(scene, [None] if allow_virtual else _drivers(scene)) as dataset:
             yield dataset
 
@@ -123,15 +129,49 @@ def readable(dataset: Any) -> Iterator[None]:
     except (rasterio().errors.RasterioIOError, MemoryError) as error:
         reason = error.__cause__ or error.__context__ or error
         raise ValueError(
-            f"'{dataset.name}' of {dataset.width} x {dataset.height} px cannot be read: {reason}. "
+            f"'{dataset.name}' of {dataset.width} x {dataset.height} px cannot be read: {str(reason).rstrip('.')}. "
             "It is damaged or incomplete, or too large for the memory; copy it again."
         ) from error
 
 
-def has_data_everywhere(dataset: Any) -> bool:
-    """Return whether a raster states no value, mask or alpha band for locations without data."""
-    all_valid = [import_module("rasterio.enums").MaskFlags.all_valid]
-    return all(flags == all_valid for flags in dataset.mask_flag_enums)
+def has_data_everywhere(dataset: Any, taken: Sequence[int] = ()) -> bool:
+    """Return whether a raster states no value, mask or alpha band for locations without data.
+
+    Args:
+        dataset: The open raster.
+        taken: Numbers of the bands that a model takes. An alpha band among them is data: many programs mark any fourth
+            band of 8 bits as alpha, near infrared too.
+    """
+    flags = import_module("rasterio.enums").MaskFlags
+    if any(dataset.colorinterp[band - 1].name == "alpha" for band in taken):
+        return all(flags.nodata not in found for found in dataset.mask_flag_enums)
+    return all(found == [flags.all_valid] for found in dataset.mask_flag_enums)
+
+
+def sample_windows(dataset: Any) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return windows all over a raster, each as the rows and the columns between two numbers."""
+
+    def spread(length: int) -> list[tuple[int, int]]:
+        last = max(0, length - _SAMPLE)
+        starts = sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
+        return [(start, min(start + _SAMPLE, length)) for start in starts]
+
+    return list(itertools.product(spread(dataset.height), spread(dataset.width)))
+
+
+def alpha_words(dataset: Any) -> list[str]:
+    """Note an alpha band whose values are not those of a mask: many programs mark any fourth band as alpha."""
+    alpha = [number for number, kind in enumerate(dataset.colorinterp, start=1) if kind.name == "alpha"]
+    if not alpha or dataset.nodata is not None:
+        return []
+    with readable(dataset):
+        values = [dataset.read(alpha[0], window=window).ravel() for window in sample_windows(dataset)]
+    if len(np.unique(np.concatenate(values))) <= 2:
+        return []
+    return [
+        f"'{dataset.name}' marks band {alpha[0]} as alpha, so pixels in which it is 0 have no data. If it is another "
+        f"band, such as near infrared, run `gdal_edit.py -colorinterp_{alpha[0]} undefined FILE` and begin again."
+    ]
 
 
 def shifted(transform: Any, *, top: int, left: int) -> Any:

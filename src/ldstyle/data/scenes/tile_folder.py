@@ -123,9 +123,14 @@ class TileFolder:
                 f"Tiles never go among other files; '{self.path}' was not written by `data tile`. {way_out}"
             )
         if MANIFEST in found and (self.path / MANIFEST).read_text(encoding="utf-8") != manifest:
-            raise FileExistsError(
-                f"'{self.path}' holds tiles of other scenes, labels or options, or these have changed since. {way_out}"
-            )
+            if any((self.path / IMAGES).glob("*")):
+                raise FileExistsError(
+                    f"'{self.path}' holds tiles of other scenes, labels or options, or these have changed since. "
+                    f"{way_out}"
+                )
+            # Nothing was written, e.g. because no tile had enough data.
+            for name in (MANIFEST, _JOURNAL):
+                (self.path / name).unlink(missing_ok=True)
 
     def _whole_lines(self) -> tuple[int, int]:
         """Count the lines, and their bytes, before the first one that is torn or whose files are not as written."""
@@ -160,10 +165,16 @@ def _parse(line: bytes) -> list[TileRow]:
 
 
 @contextmanager
-def sole_writer(out: Path) -> Iterator[None]:
-    """Refuse a second process that would write to a folder."""
-    out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / _LOCK, timeout=0)
+def sole_writer(out: Path, path: Path | None = None) -> Iterator[None]:
+    """Refuse a second process that would write the same output, by a lock that ends with the process.
+
+    Args:
+        out: Folder or file to write.
+        path: The lock; by default a file in the folder, which is made.
+    """
+    path = path or out / _LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:

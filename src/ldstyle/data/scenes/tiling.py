@@ -15,9 +15,10 @@ import numpy as np
 
 from ldstyle.data.domains.csv import MASK_BITS, refuse_twins
 from ldstyle.data.domains.scene_table import Progress, file_stem
+from ldstyle.data.loading.image_format import DTYPES
 from ldstyle.data.scenes.cutting import BlockGrid, CutJob, Cutter, Run, TileRules, chunks
 from ldstyle.data.scenes.labels import Extent, LabelSource, bounds_in, open_labels, read_vocabulary, require_overlap
-from ldstyle.data.scenes.raster import open_raster, rasterio
+from ldstyle.data.scenes.raster import alpha_words, open_raster, rasterio
 from ldstyle.data.scenes.tile_folder import TABLE, TileFolder, TileRow, sole_writer
 from ldstyle.workers import end_with_parent
 
@@ -135,6 +136,8 @@ def _finish(folder: TileFolder, job: CutJob, resumed: int, notes: Sequence[str])
             f"A split into train, validation and test needs {FEWEST_BLOCKS} blocks of a domain; {', '.join(few)}. "
             "Lower --block, or add scenes."
         )
+    if never := [name for name, (present, _, _) in zip(job.vocabulary, counts, strict=True) if not present]:
+        words.append(f"No tile shows {', '.join(never)}. Check the labels and --classes.")
     if not job.masks:
         words.append(f"No masks are written: they hold {MASK_BITS} labels, and there are {len(job.vocabulary)}.")
     summary = {name: (int(p), int(a), int(u)) for name, (p, a, u) in zip(job.vocabulary, counts, strict=True)}
@@ -145,6 +148,7 @@ def _plan(job: CutJob, grid: BlockGrid) -> tuple[list[Run], list[str]]:
     """Return the runs of tiles of all scenes, and notes about the scenes."""
     runs: list[Run] = []
     extents: list[Extent] = []
+    notes: list[str] = []
     for number, path in enumerate(job.scenes):
         with open_raster(path, allow_virtual=job.allow_virtual) as scene:
             _require_tiles(scene, grid)
@@ -153,15 +157,21 @@ def _plan(job: CutJob, grid: BlockGrid) -> tuple[list[Run], list[str]]:
             per_column = grid.size * (scene.count * np.dtype(scene.dtypes[0]).itemsize + len(job.vocabulary) + 2)
             rows, columns = grid.along(scene.height), grid.along(scene.width)
             extents.append(Extent(scene.name, scene.crs, tuple(scene.bounds)))
+            notes += alpha_words(scene)
         runs += [Run(number, row, tuple(run)) for row in rows for run in chunks(columns, _AT_ONCE // per_column)]
     if job.labels.polygons:
         require_overlap(job.labels, extents)
-    return runs, _overlaps(extents)
+    return runs, notes + _overlaps(extents)
 
 
 def _require_tiles(scene: Any, grid: BlockGrid) -> None:
     if len(set(scene.dtypes)) > 1:
         raise ValueError(f"'{scene.name}' must have bands of one type; it has {sorted(set(scene.dtypes))}.")
+    if scene.dtypes[0] not in DTYPES:
+        raise ValueError(
+            f"'{scene.name}' must have values of type {', '.join(DTYPES)}; it has {scene.dtypes[0]}. Convert it, e.g. "
+            "with `gdal_translate -ot Float32`."
+        )
     if min(scene.height, scene.width) < grid.size:
         raise ValueError(
             f"'{scene.name}' has {scene.width} x {scene.height} px and shows no tile of {grid.size} px. Lower --size, "

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ldstyle.data.domains.scene_table import Progress
-from ldstyle.data.scenes.raster import is_on_earth
+from ldstyle.data.scenes.raster import alpha_words, has_data_everywhere, is_on_earth
+from ldstyle.data.scenes.tile_folder import sole_writer
 from ldstyle.deploy.classifier import Classifier
-from ldstyle.deploy.files import read_ahead
 from ldstyle.deploy.scene.ground import (
     band_range_words,
     matching_tile,
@@ -34,6 +33,7 @@ from ldstyle.deploy.scene.writers import Georeference, write_footprints, write_g
 from ldstyle.evaluation.predict import predict
 from ldstyle.files import replace_text
 from ldstyle.runs.model_file import description_digest
+from ldstyle.workers import read_ahead
 
 SUFFIXES = (".tif", ".tiff")
 
@@ -132,7 +132,7 @@ def map_scene(
         allow_remote=options.allow_remote,
         image_format=classifier.model.image_format,
     )
-    with opened as scene, _sole_writer(out):
+    with opened as scene, sole_writer(out, out.with_name(f".{out.stem}.lock")):
         tile = _tile(classifier, scene, options)
         grid = TileGrid(scene.dataset.height, scene.dataset.width, tile, options.overlap)
         store = TileStore(
@@ -154,23 +154,6 @@ def outputs_of(out: Path, *, preview: bool = False) -> dict[str, Path]:
         name: out.with_suffix(suffix)
         for name, suffix in {**suffixes, **({"preview": ".html"} if preview else {})}.items()
     }
-
-
-@contextmanager
-def _sole_writer(out: Path) -> Iterator[None]:
-    """Refuse a second process that would write the same raster or footprints; ends with the process."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out.with_name(f".{out.stem}.lock"), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ValueError(
-            f"Another process is writing the map '{out}'. Wait until it has ended, or choose another --out."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _tile(classifier: Classifier, scene: Scene, options: MapOptions) -> int:
@@ -226,23 +209,24 @@ def _predict_rows(
         pixels, valid = scene.read(grid, *position, classifier.size)
         return pixels if valid >= options.min_valid else None
 
-    # One thread: an open raster may not be read by two.
-    tiles = read_ahead(read, positions, workers=1, ahead=2 * options.batch_size)
-    for row in range(len(store), rows):
-        values = np.full(store.shape, np.nan, dtype=np.float32)
-        batch: list[tuple[int, NDArray[Any]]] = []
-        for column in range(columns):
-            pixels = next(tiles)
-            if pixels is not None:
-                batch.append((column, pixels))
-            if batch and (len(batch) == options.batch_size or column == columns - 1):
-                images = torch.from_numpy(np.stack([pixels for _, pixels in batch]))
-                scores = classifier.judge(predict(classifier, [images]).logits).probabilities
-                values[[column for column, _ in batch]] = scores.numpy()
-                batch = []
-        store.append(values)
-        if progress is not None:
-            progress(row + 1, rows, "rows of tiles")
+    # One thread: an open raster may not be read by two. It is closed here, after an error too, so that the thread has
+    # ended before the raster is closed.
+    with closing(read_ahead(read, positions, workers=1, ahead=2 * options.batch_size)) as tiles:
+        for row in range(len(store), rows):
+            values = np.full(store.shape, np.nan, dtype=np.float32)
+            batch: list[tuple[int, NDArray[Any]]] = []
+            for column in range(columns):
+                pixels = next(tiles)
+                if pixels is not None:
+                    batch.append((column, pixels))
+                if batch and (len(batch) == options.batch_size or column == columns - 1):
+                    images = torch.from_numpy(np.stack([pixels for _, pixels in batch]))
+                    scores = classifier.judge(predict(classifier, [images]).logits).probabilities
+                    values[[column for column, _ in batch]] = scores.numpy()
+                    batch = []
+            store.append(values)
+            if progress is not None:
+                progress(row + 1, rows, "rows of tiles")
 
 
 def _with_data(rows: Iterator[NDArray[np.float32]], scene: Scene, grid: TileGrid) -> Iterator[NDArray[np.float32]]:
@@ -298,16 +282,23 @@ def _write(
         )
     stac = files.pop("stac")
     write_stac_item(stac, raster=out, files=files, model=model, gsd=gsd, scene=name)
-    store.remove()
     words = scale_words(model, gsd=gsd, tile=grid.tile, stated=options.trained_gsd)
     if scene.image_format is None:
         words += range_words(scene.sample().ravel(), scene.limits)
     else:
         words += band_range_words(scene.sample(), scene.image_format)
+    if not has_data_everywhere(scene.dataset, scene.bands):
+        words += alpha_words(scene.dataset)
+    if not any(np.isfinite(row).any() for row in store.rows()):
+        words.append(
+            f"warning: the map has no values, since no tile has data in {options.min_valid:.0%} of its pixels. Lower "
+            "--min-valid, or check the scene."
+        )
     if model.untrained_labels:
         words.append(f"Labels without training data have no value: {', '.join(model.untrained_labels)}.")
     if not is_on_earth(scene.dataset.crs):
         unit = "pixels" if scene.dataset.crs is None else "local coordinates"
         words.append(f"The footprints are in {unit} of the scene, not in longitude and latitude.")
+    store.remove()
     footprints = files.pop("footprints")
     return SceneMap(out, footprints, {**files, "stac": stac}, regions, resumed, store.dropped, tuple(words))

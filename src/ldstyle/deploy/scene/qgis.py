@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-"""Colours of labels, the same on the page and in the styles for QGIS."""
-
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#42d4f4", "#f032e6", "#bfa100", "#469990", "#9a6324")
-"""Colours of the labels, in turn."""
+"""Colours of the labels in turn, the same on the page and in the styles for QGIS."""
 
 
 def colour_of(number: int) -> str:

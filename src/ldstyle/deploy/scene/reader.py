@@ -12,13 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ldstyle.data.loading.bands import scale_values, stretch
-from ldstyle.data.loading.image_format import ImageFormat
-from ldstyle.data.scenes.raster import ground_sampling_distance, has_data_everywhere, open_raster, readable
+from ldstyle.data.loading.bands import resize_bands, scale_values, stretch
+from ldstyle.data.loading.image_format import DTYPES, ImageFormat
+from ldstyle.data.scenes.raster import (
+    ground_sampling_distance,
+    has_data_everywhere,
+    open_raster,
+    readable,
+    sample_windows,
+)
 from ldstyle.deploy.scene.tiles import TileGrid
 
-_SAMPLE, _SAMPLES = 64, 4
-"""Side in pixels of a window of a sample, and windows along a side of the scene."""
+_FINEST = 4
+"""Most pixels along a tile for each pixel of the model's images."""
 
 
 @dataclass(frozen=True)
@@ -48,71 +54,80 @@ class Scene:
     def read(self, grid: TileGrid, row: int, column: int, size: int) -> tuple[NDArray[Any], float]:
         """Read a tile, resized to (bands, size, size), and the fraction of it that has data.
 
-        Pixels outside the scene mirror those inside.
+        Pixels outside the scene mirror those inside. Values of a stated format are clipped to their range before they
+        are resized, as in training: a cloud far above it would otherwise brighten its neighbours.
         """
-        windows, enums = import_module("rasterio.windows"), import_module("rasterio.enums")
         top, left = grid.start(row, column)
         height, width = min(grid.tile, grid.height - top), min(grid.tile, grid.width - left)
-        window = windows.Window(left, top, width, height)
-        shape = (_scaled(height, size, grid.tile), _scaled(width, size, grid.tile))
-        how = enums.Resampling.bilinear if shape != (height, width) else enums.Resampling.nearest
-        with readable(self.dataset):
-            values = self.dataset.read(
-                list(self.bands), window=window, out_shape=(len(self.bands), *shape), resampling=how
-            )
-            valid = self.dataset.dataset_mask(window=window, out_shape=shape) > 0
+        window = import_module("rasterio.windows").Window(left, top, width, height)
+        # GDAL reduces larger tiles first, so that memory stays bounded.
+        side = size if self.image_format is None else min(grid.tile, _FINEST * size)
+        shape = (_scaled(height, side, grid.tile), _scaled(width, side, grid.tile))
+        how = "bilinear" if shape != (height, width) else "nearest"
+        values, valid = self._read(self.bands, shape, how, window=window)
         pixels = np.where(valid, self._scaled(values), self.fill[:, None, None])
-        missing = ((0, 0), (0, size - shape[0]), (0, size - shape[1]))
-        return np.pad(pixels, missing, mode="symmetric"), float(valid.mean())
+        padded = np.pad(pixels, ((0, 0), (0, side - shape[0]), (0, side - shape[1])), mode="symmetric")
+        return resize_bands(padded, size), float(valid.mean())
 
     def overview(self, shape: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         """Read the whole scene at a small size, (bands, H, W), and where it has data, (H, W).
 
         Bands of a stated format are those that pictures show, stretched.
         """
-        average = import_module("rasterio.enums").Resampling.average
         bands = self.bands if self.image_format is None else self.image_format.shown
-        with readable(self.dataset):
-            values = self.dataset.read(list(bands), out_shape=(len(bands), *shape), resampling=average)
-            valid = self.dataset.dataset_mask(out_shape=shape) > 0
+        values, valid = self._read(bands, shape, "average")
         if self.image_format is not None:
             return stretch(np.where(valid, values.astype(np.float32), np.float32("nan"))), valid
         return _to_bytes(values, self.limits), valid
+
+    def _read(
+        self, bands: Sequence[int], shape: tuple[int, int], resampling: str, *, window: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Read values of bands, (bands, H, W), and where they are data, (H, W); NaN is not, and becomes 0."""
+        how = import_module("rasterio.enums").Resampling[resampling]
+        with readable(self.dataset):
+            values = self.dataset.read(list(bands), window=window, out_shape=(len(bands), *shape), resampling=how)
+            valid = self._mask(shape, window)
+        if values.dtype.kind == "f":
+            valid &= ~np.isnan(values).any(axis=0)
+            values[:, ~valid] = 0
+        return values, valid
+
+    def _mask(self, shape: tuple[int, int], window: Any) -> NDArray[np.bool_]:
+        """Return where the scene states that there are data."""
+        if has_data_everywhere(self.dataset, self.bands):
+            return np.ones(shape, dtype=np.bool_)
+        return np.asarray(self.dataset.dataset_mask(window=window, out_shape=shape) > 0)
 
     def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
         """Bring values of the model's bands, (bands, ...), to the range of its images."""
         if self.image_format is None:
             return _to_bytes(values, self.limits)
-        if values.dtype.kind == "f":
-            low = np.array([low for low, _ in self.image_format.limits], dtype=values.dtype)
-            values = np.where(np.isnan(values), low[:, None, None], values)
         return scale_values(values, self.image_format)
 
     def sample(self) -> NDArray[Any]:
         """Return values of the model's bands at pixels all over the scene that have data, (bands, N)."""
         found = []
-        for top in _starts(self.dataset.height):
-            for left in _starts(self.dataset.width):
-                window = (
-                    (top, min(top + _SAMPLE, self.dataset.height)),
-                    (left, min(left + _SAMPLE, self.dataset.width)),
-                )
-                with readable(self.dataset):
-                    values = self.dataset.read(list(self.bands), window=window)
-                    found.append(values[:, self.dataset.dataset_mask(window=window) > 0])
-        values = np.concatenate(found, axis=1)
-        return values[:, ~np.isnan(values).any(axis=0)] if np.issubdtype(values.dtype, np.floating) else values
+        for (top, bottom), (left, right) in sample_windows(self.dataset):
+            window = ((top, bottom), (left, right))
+            values, valid = self._read(self.bands, (bottom - top, right - left), "nearest", window=window)
+            found.append(values[:, valid])
+        return np.concatenate(found, axis=1)
 
     def cells_with_data(self, grid: TileGrid, row: int) -> NDArray[np.bool_]:
         """Return which cells of a row of cells have any data, (columns,)."""
         columns = grid.cells[1]
-        if has_data_everywhere(self.dataset):
+        numbers = self.dataset.dtypes[0].startswith("float")  # of which some may be NaN
+        if has_data_everywhere(self.dataset, self.bands) and not numbers:
             return np.ones(columns, dtype=np.bool_)
         top = row * grid.stride
-        window = ((top, min(top + grid.stride, grid.height)), (0, grid.width))
+        shape = (min(grid.stride, grid.height - top), grid.width)
+        window = ((top, top + shape[0]), (0, grid.width))
         with readable(self.dataset):
-            valid = (self.dataset.dataset_mask(window=window) > 0).any(axis=0)
-        padded = np.pad(valid, (0, columns * grid.stride - grid.width))
+            valid = self._mask(shape, window)
+            for band in self.bands if numbers else ():  # one by one: a row of cells may be long
+                valid &= ~np.isnan(self.dataset.read(band, window=window))
+        padded = np.pad(valid.any(axis=0), (0, columns * grid.stride - grid.width))
         return np.asarray(padded.reshape(columns, grid.stride).any(axis=1))
 
 
@@ -141,14 +156,13 @@ def open_scene(
             precedence.
     """
     with open_raster(path, allow_virtual=allow_virtual, allow_remote=allow_remote) as dataset:
-        if image_format is None:
-            colour = np.round(255 * np.asarray(fill)).astype(np.uint8)
-            yield Scene(dataset, _bands(dataset, bands, len(fill)), _limits(dataset, limits), colour)
-            return
-        found = _scene_format(dataset, image_format, bands, limits)
-        kind = np.dtype(found.stored)
+        found = None if image_format is None else _scene_format(dataset, image_format, bands, limits)
+        kind = np.dtype("uint8" if found is None else found.stored)
         colour = np.round(np.iinfo(kind).max * np.clip(fill, 0, 1)).astype(kind)
-        yield Scene(dataset, found.bands, None, colour, found)
+        if found is None:
+            yield Scene(dataset, _bands(dataset, bands, len(fill)), _limits(dataset, limits), colour)
+        else:
+            yield Scene(dataset, found.bands, None, colour, found)
 
 
 def _scene_format(
@@ -170,7 +184,9 @@ def _scene_format(
         )
     chosen = _bands(dataset, bands or trained.bands, len(trained.bands))
     pairs = trained.limits if limits is None else (_limits(dataset, limits) or limits,) * len(chosen)
-    return replace(trained, bands=chosen, count=dataset.count, dtype=kind, limits=pairs)
+    # Scaling converts every type to float32.
+    dtype = kind if kind in DTYPES else "float32"
+    return replace(trained, bands=chosen, count=dataset.count, dtype=dtype, limits=pairs)
 
 
 def _bands(dataset: Any, bands: Sequence[int] | None, number: int) -> tuple[int, ...]:
@@ -180,6 +196,11 @@ def _bands(dataset: Any, bands: Sequence[int] | None, number: int) -> tuple[int,
         raise ValueError(
             f"'{dataset.name}' has 2 bands, which are neither RGB nor grey with alpha. Set --bands R G B, for example "
             "--bands 1 1 1 to map the first one as grey."
+        )
+    if rgb and bands is None and dataset.colorinterp[0].name == "palette":
+        raise ValueError(
+            f"'{dataset.name}' has a palette, so its values are numbers of colours. Store the colours, e.g. with "
+            "`gdal_translate -expand rgb`."
         )
     if rgb and bands is None and dataset.count < 3:
         return (1, 1, 1)
@@ -203,12 +224,6 @@ def _limits(dataset: Any, limits: tuple[float, float] | None) -> tuple[float, fl
     return limits
 
 
-def _starts(length: int) -> list[int]:
-    """Return where the windows of a sample begin along an axis."""
-    last = max(0, length - _SAMPLE)
-    return sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
-
-
 def _scaled(pixels: int, size: int, tile: int) -> int:
     return max(1, round(pixels * size / tile))
 
@@ -217,5 +232,5 @@ def _to_bytes(values: NDArray[Any], limits: tuple[float, float] | None) -> NDArr
     if limits is None:
         return values.astype(np.uint8, copy=False)
     low, high = limits
-    scaled = (np.nan_to_num(values.astype(np.float32), nan=low) - low) * (255 / (high - low))
+    scaled = (values.astype(np.float32) - low) * (255 / (high - low))
     return np.clip(np.round(scaled), 0, 255).astype(np.uint8)
