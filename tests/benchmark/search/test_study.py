@@ -357,6 +357,26 @@ def test_a_trial_queued_again_by_two_workers_is_run_once(tmp_path):
     assert [one.params["optimizer.head_lr"] for one in trials].count(trial.params["optimizer.head_lr"]) == 1
 
 
+def test_workers_that_draw_the_same_values_do_not_share_a_run(tmp_path):
+    """Few categories are drawn twice; the second waits, so that neither finds the other's files."""
+    config = cheap_search(tmp_path, method="ld-mixstyle", shared_trials=0, trials=2, parameters=("style.bank_size",))
+    study = open_study(config, method_phase(config, {}), open_storage(config.out, None))
+    for _ in range(2):
+        study.enqueue_trial({"style.bank_size": 64})
+    at_work = set()
+
+    def score(run, fold):
+        assert run.out not in at_work
+        at_work.add(run.out)
+        time.sleep(0.2)
+        at_work.remove(run.out)
+        return cheap_score(run, fold)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: search(config, score), range(2)))
+    assert [trial.state for trial in trials_of(config, "ld-mixstyle") if is_spent(trial)] == [TrialState.COMPLETE] * 2
+
+
 KILLED_WHILE_WRITING = """
 import os, signal
 from pathlib import Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import secrets
 import tempfile
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -200,7 +201,10 @@ class _Run:
         return self._summary
 
     def _start(self) -> None:
-        for _ in range(min(self._executor.free(), len(self._todo))):
+        room = self._executor.free()
+        if not room and not self._flying:  # e.g. before a cluster's first node is up
+            time.sleep(POLL_SECONDS)
+        for _ in range(min(room, len(self._todo))):
             cell = self._todo.popleft()
             held = claim(self._results, cell.slug)
             if held is None:

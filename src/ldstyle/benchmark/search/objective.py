@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import optuna
+from filelock import FileLock
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
@@ -71,6 +72,12 @@ class Objective:
         drawn = {parameter.setting: suggest(trial, parameter) for parameter in self.space}
         settings = merge(self.settings, nested(drawn))
         folder = self.out / "runs" / _digest(settings)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Another worker may have drawn the same values, above all of few categories: one after the other.
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            return self._score(trial, settings, folder)
+
+    def _score(self, trial: optuna.Trial, settings: Settings, folder: Path) -> float:
         try:
             value = self._mean_over_folds(trial, settings, folder)
         except KeyboardInterrupt:
