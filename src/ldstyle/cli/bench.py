@@ -110,15 +110,16 @@ def verify(arguments: argparse.Namespace) -> int:
     results: Path = arguments.results
     damaged: list[DamagedFileError] = []
     found = read_results(results)
-    wrong = check_predictions(results, damaged=damaged)
+    checked = check_predictions(results, damaged=damaged)
+    wrong = {name: differences for name, differences in checked.items() if differences}
     for name, differences in wrong.items():
         sys.stdout.write(f"{name}: the predictions do not give the recorded {differences[0].name}\n")
     name_damaged(damaged)
-    done = [cell for cell in found if cell.status == "done"]
-    spoilt = {cell.cell for cell in done for one in damaged if results / cell.cell in one.path.parents}
-    equal = len(done) - len(wrong) - len(spoilt)
-    sys.stdout.write(f"{equal} of {len(done)} cells: tables rebuilt from the predictions are the recorded ones\n")
-    chosen = choose_cell(found, seed=arguments.seed)
+    done = sum(cell.status == "done" for cell in found)
+    equal = len(checked) - len(wrong)
+    sys.stdout.write(f"{equal} of {done} cells: tables rebuilt from the predictions are the recorded ones\n")
+    # A record that could not be checked lacks what it would be compared by.
+    chosen = choose_cell([cell for cell in found if cell.cell in checked] or found, seed=arguments.seed)
     return int(_compare_again(chosen, arguments) or bool(wrong or damaged))
 
 

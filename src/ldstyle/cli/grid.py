@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 
@@ -230,7 +230,9 @@ def _executor(arguments: argparse.Namespace) -> Executor:
 
 
 def _dry_run(cells: Sequence[Cell], results: Path, *, workers: int) -> int:
-    known = {cell.cell: cell for cell in read_results(results)} if results.exists() else {}
+    known: dict[str, CellResult] = {}
+    with suppress(FileNotFoundError):  # the folder may be new, or hold no grid yet
+        known = {cell.cell: cell for cell in read_results(results)}
     missing = [known.get(cell.slug) or _unknown(cell) for cell in cells]
     todo = [cell for cell in missing if cell.status != "done"]
     for cell in missing:
