@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.loading.bands import find_format
 from ldstyle.data.loading.image_format import ImageFormat
@@ -40,7 +39,7 @@ from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.settings import load_config
-from ldstyle.runs.sources import measure_channels
+from ldstyle.runs.sources import measure_channels, read_tables
 from ldstyle.runs.weights import ATTENTION, load_attention
 
 SCHEMA = 1
@@ -221,12 +220,8 @@ def judge_data(
     """
     device, display = torch.device(device), display or Display()
     _check(domains, thresholds, None, probe_size)
-    mapping = None if data.mapping is None else Path(data.mapping).expanduser()
     names = list(dict.fromkeys([*domains, *(data.sources if probe_size else ())]))
-    tables = {
-        table.domain: table
-        for table in read_domains(Path(data.root).expanduser(), names, sea=data.sea, mapping=mapping)
-    }
+    tables = {table.domain: table for table in read_tables(data, names)}
     rows = [split_domain(table, seed=seed).train for table in tables.values()]
     found = find_format(data.bands, data.range, list(tables.values()), rows, progress=display.work)
     setting = _Setting(data.sources, seed, data.size, Path(data.cache_dir).expanduser(), device, display, found)
