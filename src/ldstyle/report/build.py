@@ -193,8 +193,8 @@ def _collect(
 ) -> tuple[list[tuple[Results, Item]], list[str]]:
     made: list[tuple[Results, Item]] = []
     known: list[str] = []
-    for grid in grids:
-        for slug, item in _items(grid, prefix=_prefix(grid, len(grids) > 1), only=only, progress=progress):
+    for grid, prefix in zip(grids, _prefixes(grids), strict=True):
+        for slug, item in _items(grid, prefix=prefix, only=only, progress=progress):
             known.append(slug)
             if item is not None:
                 made.append((grid, item))
@@ -255,8 +255,7 @@ def _write(item: Item, out: Path, drawn: dict[str, Drawn]) -> list[Path]:
 
 def _sections(made: Sequence[tuple[Results, Item]], grids: Sequence[Results]) -> list[Section]:
     sections = []
-    for grid in grids:
-        prefix = _prefix(grid, len(grids) > 1)
+    for grid, prefix in zip(grids, _prefixes(grids), strict=True):
         left = {item.slug.removeprefix(prefix): item for of, item in made if of is grid}
         for title, patterns in {**_LAYOUT, "Further": ("*",)}.items():
             slugs = [slug for pattern in patterns for slug in left if fnmatchcase(slug, pattern)]
@@ -273,8 +272,14 @@ def _command(folders: Sequence[Path], out: Path, slug: str, access: DataAccess) 
     return shlex.join(["ldstyle", "report", *map(str, folders), "--out", str(out), *options, "--only", slug])
 
 
-def _prefix(grid: Results, several: bool) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", grid.name).strip("-").lower() + "-" if several else ""
+def _prefixes(grids: Sequence[Results]) -> list[str]:
+    """Return how the slugs of each grid begin: nothing for a single one, else its name, made unique by its number."""
+    if len(grids) == 1:
+        return [""]
+    names = [re.sub(r"[^A-Za-z0-9]+", "-", grid.name).strip("-").lower() for grid in grids]
+    alone = [name if name and names.count(name) == 1 else "-".join(filter(None, (name, "grid", str(number))))
+             for number, name in enumerate(names, start=1)]  # fmt: skip
+    return [f"{name}-" for name in alone]
 
 
 def _file_name(slug: str) -> str:

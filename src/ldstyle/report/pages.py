@@ -55,7 +55,7 @@ def find_marks(text: str, *, page: Path) -> list[Mark]:
     """
     marks: list[Mark] = []
     opened: Mark | None = None
-    for number, line in enumerate(text.splitlines()):
+    for number, line in enumerate(text.split("\n")):
         found = _START.match(line)
         if found is not None and opened is not None:
             raise ValueError(f"'{page}', line {number + 1}: the mark of {opened.slug!r} must end with `{_END}` first.")
@@ -124,7 +124,7 @@ def update_pages(
     written: list[Path] = []
     changed: dict[Path, str] = {}
     for page, text in texts.items():
-        lines = text.splitlines()
+        lines = text.removesuffix("\n").split("\n")
         for mark in reversed(marks[page]):
             body = _shown(items[mark.slug], mark, page, written)
             lines[mark.first + 1 : mark.last] = ["", *body.strip("\n").splitlines(), ""]

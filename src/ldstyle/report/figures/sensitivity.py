@@ -42,11 +42,12 @@ def sensitivity_panels(results: Results) -> Plate:
         command = results.command("sensitivity")
         raise UnavailableError(f"There are no sweeps among these results. Run `{command}`.", optional=True)
     split, target = swept.cells[0].split, swept.cells[0].target
+    swept = swept.on(split)
     found = {sweep.name: sweep_points(results, sweep, split=split, part=PART) for sweep in SWEEPS}
     means = {sweep.name: results.main.entry(sweep.base, split=split, part=PART).mean for sweep in SWEEPS}
     marked = "Dotted: the value that Table 3 selects for this target. " if target in TABLE_3 else ""
     caption = (
-        f"mAP on {target_text(swept.on(split))} ({split}) as one setting varies; seed{'s' * (len(swept.seeds) > 1)} "
+        f"mAP on {target_text(swept)} ({split}) as one setting varies; seed{'s' * (len(swept.seeds) > 1)} "
         f"{', '.join(map(str, swept.seeds))}, shared by all points and different from those of the main runs. "
         f"{marked}Dashed: mean of the main runs of the same method, where there are any. One run per point and seed: "
         "differences within the spread of seeds mean nothing."

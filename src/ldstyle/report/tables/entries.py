@@ -204,8 +204,8 @@ def over_seeds(seeds: Sequence[int]) -> str:
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return ``a, b and c``."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    """Return ``a, b and c``; empty without names."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def why_incomplete(values: Mapping[int, float], absent: Mapping[int, str], *, undefined: str = "") -> str:
