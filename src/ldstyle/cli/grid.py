@@ -38,7 +38,7 @@ from ldstyle.benchmark.grid.imagery import (
 from ldstyle.benchmark.grid.methods import Method
 from ldstyle.benchmark.grid.presets import PRESETS, Preset, load_preset
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.records import read_records, read_results, write_plan
+from ldstyle.benchmark.results.records import planned_result, read_records, read_results, write_plan
 from ldstyle.benchmark.results.status import describe_counts, duration, estimate_seconds, status_view
 from ldstyle.cli import INTERRUPTED
 from ldstyle.cli.options import LABELS, SYNTHETIC, add_shared, positive, split_names
@@ -233,21 +233,14 @@ def _dry_run(cells: Sequence[Cell], results: Path, *, workers: int) -> int:
     known: dict[str, CellResult] = {}
     with suppress(FileNotFoundError):  # the folder may be new, or hold no grid yet
         known = {cell.cell: cell for cell in read_results(results)}
-    missing = [known.get(cell.slug) or _unknown(cell) for cell in cells]
-    todo = [cell for cell in missing if cell.status != "done"]
-    for cell in missing:
+    wanted = [known.get(cell.slug) or planned_result(cell) for cell in cells]
+    todo = [cell for cell in wanted if cell.status != "done"]
+    for cell in wanted:
         sys.stdout.write(f"{cell.status:<8} {cell.cell}\n")
     seconds = estimate_seconds(todo, list(known.values()), workers=workers)
     estimate = "no estimate before a cell of the preset is done" if seconds is None else f"about {duration(seconds)}"
     sys.stdout.write(f"{len(todo)} of {len(cells)} cells to run with {workers} at a time: {estimate}\n")
     return 0
-
-
-def _unknown(cell: Cell) -> CellResult:
-    split = cell.split
-    return CellResult(
-        cell.slug, cell.method, cell.title, split.name, split.sources, split.target, cell.seed, cell.preset
-    )
 
 
 def _summarize(summary: Summary, results: Path) -> None:

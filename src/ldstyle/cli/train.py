@@ -38,7 +38,7 @@ from ldstyle.runs.settings import (
     read_settings,
     schema,
     setting_classes,
-    split_ending,
+    split_endings,
     unknown_setting,
     with_ending,
 )
@@ -161,14 +161,9 @@ def _layers(method: str | None, file: Settings) -> Settings:
     method = method or file.get("method")
     if method is None:  # left open, so that it can be noted
         return merge({key: value for key, value in method_settings("erm").items() if key != "method"}, file)
-    plain, endings = str(method), []
-    while (parts := split_ending(plain))[1] is not None:
-        plain, ending = parts
-        endings.insert(0, str(ending))
-    if plain in methods() or "style" not in file:
-        below = method_settings(str(method))
-    else:
-        below = reduce(with_ending, endings, Settings())
+    plain, endings = split_endings(str(method))
+    own = plain not in methods() and "style" in file
+    below = reduce(with_ending, endings, Settings()) if own else method_settings(str(method))
     return merge(below, file | {"method": method})
 
 

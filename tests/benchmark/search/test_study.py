@@ -23,6 +23,7 @@ from tests.benchmark.search.searching import cheap_score, cheap_search, trials_o
 from ldstyle.benchmark.grid.methods import load_method
 from ldstyle.benchmark.search import study as study_module
 from ldstyle.benchmark.search.objective import fold_config, held_out_map, is_spent
+from ldstyle.benchmark.search.running import PRELOADED
 from ldstyle.benchmark.search.spaces import Integers
 from ldstyle.benchmark.search.storage import (
     JOURNAL,
@@ -36,7 +37,6 @@ from ldstyle.benchmark.search.storage import (
     signed_in,
 )
 from ldstyle.benchmark.search.study import method_phase, open_study, shared_phase, study_name, take_part, write_plots
-from ldstyle.benchmark.search.workers import PRELOADED
 from ldstyle.data.loading.splits import leave_one_source_out
 from ldstyle.runs import model_file
 from ldstyle.runs.settings import load_config
