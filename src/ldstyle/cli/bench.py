@@ -208,10 +208,10 @@ def sensitivity(arguments: argparse.Namespace) -> int:
 
 def sweep_table(results: Results, sweep: Sweep, *, split: str) -> Table:
     """Draw the points of a sweep."""
-    from ldstyle.benchmark.studies import sweep_points
+    from ldstyle.benchmark.studies import sweep_points, value_text
 
     points = sweep_points(results, sweep, split=split)
-    values = ["+".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" for value, _ in points]
+    values = [value_text(value) for value, _ in points]
     title = f"{sweep.base}, {sweep.title}, on {split} (mAP, %)"
     return make_table(values, [[str(entry) for _, entry in points]], title=title, left=0)
 
@@ -220,7 +220,7 @@ def complexity(arguments: argparse.Namespace) -> int:
     """Measure parameters, operations and throughput of the deployed network, next to Table 9."""
     from ldstyle.benchmark.complexity import TITLES, measure_families
     from ldstyle.benchmark.paper import TABLE_9
-    from ldstyle.report.tables.complexity import FILE, Conditions, write_complexity
+    from ldstyle.report.tables.cost import FILE, Conditions, write_complexity
 
     device = str(choose_device(arguments))
     measured = measure_families(

@@ -16,8 +16,8 @@ from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures import make_figure
 from ldstyle.report.model import Absent, Table, Value
 from ldstyle.report.tables import make_tables
-from ldstyle.report.tables.ablation import ablation_tables
-from ldstyle.report.tables.complexity import FILE, Conditions, complexity_table, write_complexity
+from ldstyle.report.tables.cost import FILE, Conditions, complexity_table, write_complexity
+from ldstyle.report.tables.differences import ablation_tables
 from ldstyle.report.tables.entries import joined
 from ldstyle.report.tables.formats import FORMATS
 from ldstyle.report.tables.setup import dataset_table, search_space_table, selected_tables

@@ -13,7 +13,7 @@ from ldstyle.benchmark.grid.methods import TITLES
 from ldstyle.benchmark.paper import TABLE_3
 from ldstyle.benchmark.results.statistics import Entry
 from ldstyle.benchmark.results.view import Results
-from ldstyle.benchmark.studies import SWEEPS, Sweep, sweep_points
+from ldstyle.benchmark.studies import SWEEPS, Sweep, sweep_points, value_text
 from ldstyle.report.figures.style import (
     GREY,
     INK,
@@ -110,13 +110,13 @@ def _sweep(axes: Axes, sweep: Sweep, points: Sequence[tuple[Any, Entry]], look: 
     chosen = _selected(sweep, target)
     if sweep.setting == "stages":  # sets of stages have no order that a line could follow
         positions: list[float] = list(range(len(values)))
-        axes.set_xticks(positions, ["+".join(map(str, value)) for value in values], rotation=45, ha="right", size=6.5)
+        axes.set_xticks(positions, [value_text(value) for value in values], rotation=45, ha="right", size=6.5)
         chosen = values.index(tuple(chosen)) if chosen is not None and tuple(chosen) in values else None
     else:
         positions = [float(value) for value in values]
         if sweep.name in _LOGARITHMIC:
             axes.set_xscale("log")
-        axes.set_xticks(positions, [f"{value:g}" for value in values])
+        axes.set_xticks(positions, [value_text(value) for value in values])
         axes.minorticks_off()
     if chosen is not None:
         axes.axvline(chosen, color=GREY, linewidth=1.2, linestyle=":", zorder=1)
