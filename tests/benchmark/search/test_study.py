@@ -11,6 +11,7 @@ import signal
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -375,6 +376,34 @@ def test_workers_that_draw_the_same_values_do_not_share_a_run(tmp_path):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: search(config, score), range(2)))
     assert [trial.state for trial in trials_of(config, "ld-mixstyle") if is_spent(trial)] == [TrialState.COMPLETE] * 2
+
+
+def test_a_trial_stopped_while_it_waits_is_queued_again(tmp_path, monkeypatch):
+    def stop(_lock, *_args, **_options):
+        raise KeyboardInterrupt
+
+    config = cheap_search(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("ldstyle.benchmark.search.objective.FileLock.acquire", stop)
+        patch.setattr("ldstyle.benchmark.search.study.signed_in", lambda out: nullcontext("me"))
+        with pytest.raises(KeyboardInterrupt):
+            search(config)
+    stopped, again = trials_of(config)
+    assert (stopped.state, again.state) == (TrialState.FAIL, TrialState.WAITING)
+    assert again.system_attrs["fixed_params"] == stopped.params
+
+
+def test_a_source_of_any_name_is_held_out_within_the_folder_of_the_search(tmp_path):
+    config = cheap_search(tmp_path, sources=("/elsewhere", "b"), shared_trials=1)
+    folders = []
+
+    def score(run, fold):
+        folders.append(Path(run.out))
+        return cheap_score(run, fold)
+
+    search(config, score)
+    assert len(folders) == 2
+    assert all(folder.is_relative_to(config.out) for folder in folders)
 
 
 KILLED_WHILE_WRITING = """
