@@ -128,7 +128,7 @@ def build_report(
     """
     grids = find_grids(folders, access=access)
     several = len(grids) > 1
-    made, known = _collect(grids, only=only, progress=progress)
+    made, known = collect_items(grids, only=only, progress=progress)
     for slug in only:
         if slug not in known:
             raise unknown_item(slug, known)
@@ -159,38 +159,24 @@ def build_report(
     return Report(out / PAGE, (*files, out / PAGE), absent, summaries, list_damaged(grids, absent))
 
 
-def collect_items(
-    folders: Sequence[Path],
-    *,
-    only: Sequence[str] = (),
-    access: DataAccess = NO_ACCESS,
-    progress: Callable[[str], None] = lambda _: None,
-) -> tuple[list[tuple[Results, Item]], list[str]]:
-    """Make items of results folders without writing them.
-
-    Args:
-        folders: Results folders of ``ldstyle bench``.
-        only: Slugs of the items to make; by default all of them.
-        access: Data that may be read outside the folders.
-        progress: Called with the name of each item before it is made.
-
-    Returns:
-        The items, each with its grid, and the slugs of all items that there are.
-
-    Raises:
-        FileNotFoundError: A folder contains no results.
-    """
-    return _collect(find_grids(folders, access=access), only=only, progress=progress)
-
-
 def unknown_item(slug: str, known: Sequence[str]) -> ValueError:
     """Return the error about an item that does not exist."""
     return ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
 
 
-def _collect(
+def collect_items(
     grids: Sequence[Results], *, only: Sequence[str], progress: Callable[[str], None]
 ) -> tuple[list[tuple[Results, Item]], list[str]]:
+    """Make items of grids without writing them.
+
+    Args:
+        grids: The grids.
+        only: Slugs of the items to make; empty for all of them.
+        progress: Called with the name of each item before it is made.
+
+    Returns:
+        The items, each with its grid, and the slugs of all items that there are.
+    """
     made: list[tuple[Results, Item]] = []
     known: list[str] = []
     for grid, prefix in zip(grids, _prefixes(grids), strict=True):

@@ -16,7 +16,7 @@ from pathlib import Path
 from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.view import NO_ACCESS
 from ldstyle.files import replace_file, replace_text
-from ldstyle.report.build import collect_items, list_damaged, unknown_item
+from ldstyle.report.build import collect_items, find_grids, list_damaged, unknown_item
 from ldstyle.report.model import Absent, Item, Picture, Table
 from ldstyle.report.tables.formats import to_markdown
 
@@ -116,7 +116,8 @@ def update_pages(
         if not found:
             raise ValueError(f"'{page}' must have a mark such as `<!-- ldstyle: leaderboard -->`, closed by `{_END}`.")
     wanted = list(dict.fromkeys(mark.slug for found in marks.values() for mark in found))
-    made, known = collect_items(folders, only=wanted, access=access, progress=progress)
+    grids = find_grids(folders, access=access)
+    made, known = collect_items(grids, only=wanted, progress=progress)
     items = {item.slug: item for _, item in made}
     for slug in wanted:
         if slug not in items:
@@ -131,7 +132,6 @@ def update_pages(
         changed[page] = "\n".join(lines) + "\n"
     for page, text in changed.items():
         replace_text(page, text)
-    grids = list({id(grid): grid for grid, _ in made}.values())
     absent = [item for item in items.values() if isinstance(item, Absent)]
     return [*dict.fromkeys(written), *changed], absent, list_damaged(grids, absent)
 
