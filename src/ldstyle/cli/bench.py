@@ -18,6 +18,7 @@ from ldstyle.cli.grid import add_grid_options, run_grid
 from ldstyle.cli.options import SYNTHETIC, add_shared, choose_device, make_table, positive, split_names, subcommands
 
 if TYPE_CHECKING:
+    from ldstyle.benchmark.grid.methods import Method
     from ldstyle.benchmark.results.cell import CellResult
     from ldstyle.benchmark.results.reading import DamagedFileError
     from ldstyle.benchmark.results.view import Results
@@ -152,19 +153,24 @@ def _compare_again(chosen: CellResult, arguments: argparse.Namespace) -> bool:
 
 def ablations(arguments: argparse.Namespace) -> int:
     """Run the ablations of Table 8 and print it next to the paper's; the paper preset takes the values of Table 3."""
-    from ldstyle.benchmark.results.records import read_results
-    from ldstyle.benchmark.results.view import Results
     from ldstyle.benchmark.studies import ablation_methods
 
-    if arguments.selected is None and arguments.preset == "paper":
-        arguments.selected = "paper"
-    code = run_grid(arguments, ablation_methods())
-    if arguments.dry_run:
-        return code
-    results = Results(one for one in read_results(arguments.results) if one.preset == arguments.preset)
+    code, results = _run_study(arguments, ablation_methods())
     for split in results.select(lambda cell: cell.method.startswith("ld-efdmix-gc.")).splits:
         Console(markup=False, emoji=False).print(ablation_table(results, split=split))
     return code
+
+
+def _run_study(arguments: argparse.Namespace, methods: Sequence[Method]) -> tuple[int, Results]:
+    """Run the methods of a study and return the exit code and the results, none of a dry run."""
+    from ldstyle.benchmark.results.records import read_results
+    from ldstyle.benchmark.results.view import Results
+
+    if arguments.selected is None and arguments.preset == "paper":
+        arguments.selected = "paper"
+    code = run_grid(arguments, methods)
+    found = () if arguments.dry_run else read_results(arguments.results)
+    return code, Results(one for one in found if one.preset == arguments.preset)
 
 
 def ablation_table(results: Results, *, split: str) -> Table:
@@ -188,18 +194,11 @@ def ablation_table(results: Results, *, split: str) -> Table:
 
 def sensitivity(arguments: argparse.Namespace) -> int:
     """Run the sweeps of the sensitivity figure and print their points; the paper preset takes the values of Table 3."""
-    from ldstyle.benchmark.results.records import read_results
-    from ldstyle.benchmark.results.view import Results
     from ldstyle.benchmark.studies import check_seeds, choose_sweeps, sensitivity_methods
 
     check_seeds(arguments.seeds)
-    if arguments.selected is None and arguments.preset == "paper":
-        arguments.selected = "paper"
     sweeps = choose_sweeps(arguments.sweeps)
-    code = run_grid(arguments, sensitivity_methods(arguments.sweeps))
-    if arguments.dry_run:
-        return code
-    results = Results(one for one in read_results(arguments.results) if one.preset == arguments.preset)
+    code, results = _run_study(arguments, sensitivity_methods(arguments.sweeps))
     for split in results.select(lambda cell: "~" in cell.method).splits:
         for sweep in sweeps:
             Console(markup=False, emoji=False).print(sweep_table(results, sweep, split=split))

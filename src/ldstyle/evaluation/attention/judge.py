@@ -173,8 +173,8 @@ def judge_run(
     chosen = tuple(dict.fromkeys(thresholds))
     sources.append(ActivationSource(network, side, chosen, average_flips, tuple(scales)))
     if probe_size is not None:
-        tables = [known.get(name) or read_domain(config, model, name, folder_of_data) for name in config.data.sources]
-        sources.append(setting.probe(tables, config.backbone, probe_size, thresholds))
+        trained = [known.get(name) or read_domain(config, model, name, folder_of_data) for name in config.data.sources]
+        sources.append(setting.probe(trained, config.backbone, probe_size, thresholds))
     subject = {
         "run": str(folder),
         "method": config.method,
@@ -190,7 +190,9 @@ def judge_run(
             "most": most,
         },
     }
-    return _judged(subject, model.vocabulary, parts, sources, config.optimizer.batch_size, display)
+    batch_size = config.optimizer.batch_size
+    tables = [judge_part(part, sources, batch_size=batch_size, progress=display.work) for part in parts]
+    return Judgement(subject, model.vocabulary, parts, tables, sources)
 
 
 def judge_data(
@@ -241,7 +243,8 @@ def judge_data(
             "most": most,
         },
     }
-    return _judged(subject, tables[domains[0]].vocabulary, parts, sources, _BATCH, display)
+    judged = [judge_part(part, sources, batch_size=_BATCH, progress=display.work) for part in parts]
+    return Judgement(subject, tables[domains[0]].vocabulary, parts, judged, sources)
 
 
 @dataclass(frozen=True)
@@ -310,18 +313,6 @@ def write_judgement(folder: Path, judgement: Judgement) -> tuple[Path, Path]:
     writer.writerows(judgement.rows())
     replace_text(folder / TABLE, text.getvalue())
     return folder / REPORT, folder / TABLE
-
-
-def _judged(
-    subject: Mapping[str, Any],
-    vocabulary: tuple[str, ...],
-    parts: Sequence[Part],
-    sources: Sequence[AttentionSource],
-    batch_size: int,
-    display: Display,
-) -> Judgement:
-    tables = [judge_part(part, sources, batch_size=batch_size, progress=display.work) for part in parts]
-    return Judgement(subject, vocabulary, parts, tables, sources)
 
 
 def _completed(row: Mapping[str, float | int | None], table: Mapping[str, Any]) -> dict[str, float | int | None]:
