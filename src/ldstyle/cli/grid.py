@@ -32,6 +32,7 @@ from ldstyle.benchmark.grid.imagery import (
     Domains,
     choose_grid_domains,
     find_location,
+    named_path,
     prepare_location,
     search_folder,
 )
@@ -114,7 +115,7 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
     sys.stderr.write(describe_splits(splits, domains))
     prepare_location(location, workers=arguments.workers or default_workers())
     check_grid_data(mine, results, location)
-    write_plan(results, cells, _kept_options(arguments, location))
+    write_plan(results, cells, _kept_options(arguments))
     try:
         with _display(results, mine) as report:
             summary = run_cells(mine, results=results, location=location, executor=_executor(arguments), report=report)
@@ -135,12 +136,13 @@ def describe_splits(splits: Sequence[Split], domains: Domains) -> str:
     return "".join(lines)
 
 
-def _kept_options(arguments: argparse.Namespace, location: DataLocation) -> dict[str, str | list[str]]:
+def _kept_options(arguments: argparse.Namespace) -> dict[str, str | list[str]]:
     """Return the options that determine the grid, with absolute paths."""
     given, data = vars(arguments), arguments.data
+    path = None if data == SYNTHETIC_DATA else named_path(data)
     paths = {name: given[name] for name in ("mapping", "selected") if given[name] not in (None, "paper")}
     options: dict[str, str | list[str] | None] = {
-        "data": data if data == SYNTHETIC_DATA else str(Path(data).expanduser().absolute()) if data else location.root,
+        "data": data if path is None else str(path),
         "domains": arguments.domains,
         "labels": arguments.labels,
         "ignore": arguments.ignore,
