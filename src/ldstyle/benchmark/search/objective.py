@@ -19,7 +19,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ldstyle.benchmark.search.spaces import Parameter, suggest
-from ldstyle.benchmark.search.storage import ERROR, FOLDS, WORKER, retry_history
+from ldstyle.benchmark.search.storage import ERROR, FOLDS, WORKER, WORKERS, retry_history
 from ldstyle.data.domains.scene_table import file_stem
 from ldstyle.data.loading.splits import SourceFold, split_domain
 from ldstyle.runs.config import RunConfig
@@ -74,10 +74,11 @@ class Objective:
         drawn = {parameter.setting: suggest(trial, parameter) for parameter in self.space}
         settings = merge(self.settings, nested(drawn))
         folder = self.out / "runs" / _digest(settings)
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        locks = self.out / WORKERS
+        locks.mkdir(parents=True, exist_ok=True)
         try:
             # Another worker may have drawn the same values, above all of few categories: one after the other.
-            with FileLock(folder.with_name(f".{folder.name}.lock")), self._runs_in(folder):
+            with FileLock(locks / f"{folder.name}.run.lock"), self._runs_in(folder):
                 return self._mean_over_folds(trial, settings, folder)
         except KeyboardInterrupt:
             trial.study.enqueue_trial(trial.params, user_attrs={FOLDS: trial.user_attrs.get(FOLDS, {})})
