@@ -31,6 +31,11 @@ def choose_from(name: object, choices: Iterable[str], *, cutoff: float = 0.6) ->
     return f"{did_you_mean(name, known, cutoff=cutoff)} Choose from: {', '.join(known)}."
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def first_few(offenders: Iterable[str]) -> str:
     """Name the first three offenders and count the rest, e.g. ``'a', 'b', 'c' and 9 more``."""
     names = [repr(name) for name in offenders]

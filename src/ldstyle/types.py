@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -112,6 +112,14 @@ class PairedContext(StyleContext):
     partner: Tensor
     global_partner: Tensor
     clean: bool = True
+
+    @classmethod
+    def on_host(cls, context: StyleContext) -> PairedContext:
+        """Copy a context to the host, with every sample its own partner."""
+        values = {field.name: getattr(context, field.name) for field in fields(StyleContext)}
+        values = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in values.items()}
+        itself = torch.arange(len(context.present))
+        return cls(**values, partner=itself, global_partner=itself)
 
 
 def read_labels(labels: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from tests.tolerance import bound
 from tests.training.runs import SOURCES, TARGET, tiny
 
 from ldstyle.cli import main
+from ldstyle.evaluation.attention.judge import judge_data
 from ldstyle.evaluation.evaluate import evaluate
+from ldstyle.report.figures.overlays import write_sheets
+from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.training.loop import fit
 
 ROUNDED = bound(16, dtype=torch.float32)
@@ -190,3 +194,19 @@ def test_a_file_as_output_is_refused_and_kept(run: Path, tmp_path: Path, capsys)
 def test_an_unfinished_run_is_refused(tmp_path: Path, capsys) -> None:
     assert main(["attention", str(tmp_path), "--domain", TARGET, "--out", str(tmp_path / "out")]) == 2
     assert "is not a finished run" in capsys.readouterr().err
+
+
+def test_any_domain_has_a_sheet_and_columns_that_are_no_labels_are_left_out(scenes: Path, tmp_path: Path) -> None:
+    """Names of domains come from a table, and may have a slash."""
+    shutil.copytree(scenes / TARGET, tmp_path / "data")
+    table = tmp_path / "data" / "labels.csv"
+    with table.open(newline="") as file:
+        rows = [row | {"domain": "north/east", "cloudy": "1"} for row in csv.DictReader(file)]
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    data = DataConfig(str(tmp_path / "data"), ("north/east",), size=48, cache_dir=str(tmp_path), ignore=("cloudy",))
+    judgement = judge_data(data, ["north/east"], backbone=BackboneConfig("test_resnet", "none"))
+    assert "cloudy" not in judgement.vocabulary
+    assert [path.name for path in write_sheets(tmp_path, judgement)] == ["north%2Feast.png"]

@@ -275,6 +275,16 @@ def test_own_domains_make_their_own_splits(tmp_path, capsys, monkeypatch):
     assert "There are no data" in capsys.readouterr().err
 
 
+def test_a_dry_run_needs_no_results_in_an_existing_folder(tmp_path, capsys):
+    table = tmp_path / "mine.csv"
+    table.write_text("path,domain,tree\n" + "".join(f"{d}{i}.png,{d},1\n" for d in "xyz" for i in range(3)))
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "complexity.json").write_text("{}")  # as `bench complexity --results` leaves it
+    arguments = ["bench", "run", "--methods", "erm", "--seeds", "1", "--splits", "s1", "--dry-run"]
+    assert main([*arguments, "--data", str(table), "--results", str(tmp_path / "r")]) == 0
+    assert "1 of 1 cells to run" in capsys.readouterr().out
+
+
 def test_selected_settings_are_read_by_method_and_split(tmp_path, capsys):
     table = tmp_path / "mine.csv"
     table.write_text("path,domain,tree\n" + "".join(f"{d}{i}.png,{d},1\n" for d in "xyz" for i in range(3)))

@@ -10,7 +10,7 @@ from ldstyle.benchmark.results.view import Results
 from ldstyle.benchmark.studies import ABLATIONS, SWEEPS, choose_sweeps
 from ldstyle.cli import main
 from ldstyle.cli.bench import ablation_table, sweep_table
-from ldstyle.report.tables.complexity import read_complexity
+from ldstyle.report.tables.cost import read_complexity
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from ldstyle.benchmark.grid.methods import load_method
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.search.objective import is_spent
+from ldstyle.benchmark.search.running import PRELOADED
 from ldstyle.benchmark.search.storage import open_storage
-from ldstyle.benchmark.search.workers import PRELOADED
 from ldstyle.cli import main
 from ldstyle.data.synthetic import DOMAINS, write_scenes
 

@@ -16,8 +16,9 @@ import yaml
 import ldstyle
 from ldstyle.cli import main
 from ldstyle.cli.train import parse
+from ldstyle.runs.algorithms import CoralConfig
 from ldstyle.runs.model_file import load_model
-from ldstyle.runs.settings import config_from
+from ldstyle.runs.settings import config_from, method_settings
 
 NEEDED = ["--data.root", "r", "--data.sources", "a,b", "--out", "o"]
 
@@ -67,6 +68,16 @@ def test_a_method_of_ones_own_is_a_file_that_says_all_about_its_style(tmp_path: 
     file.write_text("method: mine\nstyle: {name: global, operator: {name: dsu}}\n")
     config = config_from(parse(["--config", str(file), *NEEDED])[0])
     assert (config.method, config.style) == ("mine", ldstyle.GlobalConfig(ldstyle.DSUConfig()))
+
+
+def test_an_addition_to_a_method_holds_with_a_file_of_its_style(tmp_path: Path) -> None:
+    file = tmp_path / "ld-efdmix.yaml"  # as a search writes it
+    file.write_text(f"method: ld-efdmix\n{yaml.safe_dump({'style': method_settings('ld-efdmix')['style']})}")
+    config = config_from(parse(["--config", str(file), "--method", "ld-efdmix+coral+swad", *NEEDED])[0])
+    assert (config.method, config.algorithm) == ("ld-efdmix+coral+swad", CoralConfig())
+    assert config.swad is not None
+    file.write_text("method: mine+swad\nstyle: {name: global, operator: {name: dsu}}\n")
+    assert config_from(parse(["--config", str(file), *NEEDED])[0]).swad is not None
 
 
 def test_printed_settings_are_complete_and_load_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

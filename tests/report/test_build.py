@@ -108,6 +108,20 @@ def test_several_grids_stand_side_by_side(make_grid, tmp_path):
     assert "south: Results" in page
 
 
+@pytest.mark.parametrize("names", [("a_b", "a-b"), ("\u6771", "\u897f")], ids=["punctuation", "scripts"])
+def test_grids_of_similar_names_have_files_of_their_own(make_grid, tmp_path, names):
+    folders = []
+    for name in names:
+        grid = make_grid(name)
+        grid.fill(["erm", "ld-efdmix"], splits=("s1",), seeds=1)
+        folders.append(grid.folder)
+    report = build_report(folders, tmp_path / "report")
+    slugs = [table.slug for table in report.summaries]
+    assert len(set(slugs)) == 2
+    assert not any(slug.startswith("-") for slug in slugs)
+    assert all((tmp_path / "report" / "tables" / f"{slug}.csv").is_file() for slug in slugs)
+
+
 def test_what_holds_no_results_is_refused(tmp_path, results):
     with pytest.raises(FileNotFoundError, match="There are no results in"):
         build_report([tmp_path / "gone"], tmp_path / "report")

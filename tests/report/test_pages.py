@@ -61,6 +61,22 @@ def test_a_page_that_is_up_to_date_stays_byte_for_byte(results, page):
     assert page.read_bytes() == first
 
 
+def test_characters_that_some_take_for_line_ends_are_kept(results, page):
+    odd = "A form feed\x0c, a separator\u2028, a next line\x85 and a file separator\x1c.\n\n"
+    page.write_text(odd + PAGE, encoding="utf-8")
+    assert main(["report", str(results), "--update", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").startswith(odd)
+
+
+def test_a_damaged_file_of_any_folder_is_named(results, make_grid, page, capsys):
+    other = make_grid("other")
+    other.fill(["erm"], seeds=1)
+    (other.folder / "plans" / "torn.json").write_text("{")
+    page.write_text("<!-- ldstyle: results-leaderboard -->\n<!-- end -->\n", encoding="utf-8")
+    assert main(["report", str(results), str(other.folder), "--update", str(page)]) == 1
+    assert "torn.json" in capsys.readouterr().err
+
+
 def test_columns_can_be_left_out(results, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("<!-- ldstyle: leaderboard omit=cost,minus_ERM -->\n<!-- end -->\n", encoding="utf-8")

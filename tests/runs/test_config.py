@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import ldstyle
 import ldstyle.config
 from ldstyle.runs import algorithms
-from ldstyle.runs.config import BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
-from ldstyle.runs.folder import differences, open_run, sole_writer
+from ldstyle.runs.config import RUNTIME, BackboneConfig, DataConfig, OptimizerConfig, RunConfig, SwadConfig
+from ldstyle.runs.folder import open_run, sole_writer
 from ldstyle.runs.settings import (
     choices,
     complete,
     config_from,
+    differences,
     dump_settings,
     load_config,
     merge,
@@ -289,4 +290,4 @@ def test_a_folder_in_which_nothing_was_trained_takes_on_other_settings(tmp_path:
 
 def test_differences_leave_out_what_cannot_change_a_result() -> None:
     one, other = settings_of(config_from(NEEDED)), settings_of(config_from(NEEDED | {"out": "p", "seed": 1}))
-    assert differences(one, other) == {"seed": (0, 1)}
+    assert differences(one, other, ignored=RUNTIME) == {"seed": (0, 1)}

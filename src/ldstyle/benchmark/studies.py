@@ -100,10 +100,10 @@ class Sweep:
     def method(self, value: Any) -> Method:
         """Return the run at a value as a method of the benchmark."""
         full = load_method(self.base)
-        name = f"{self.base}~{self.name}={_text(value)}"
+        name = f"{self.base}~{self.name}={value_text(value)}"
         edits = nested({**self.also, self.setting: list(value) if isinstance(value, tuple) else value})
         settings = {**full.settings, "method": name}
-        return Method(name, f"{full.title}, {self.title} {_text(value)}", settings, base=self.base, edits=edits)
+        return Method(name, f"{full.title}, {self.title} {value_text(value)}", settings, base=self.base, edits=edits)
 
 
 _ONE_EPOCH = {"style.warmup_epochs": 1}
@@ -164,7 +164,8 @@ def check_seeds(seeds: Sequence[int]) -> None:
         )
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a value of a sweep as text: ``0.5``, or ``1+2`` for stages."""
     return "+".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
 
 

@@ -18,6 +18,7 @@ from ldstyle.cli.grid import add_grid_options, run_grid
 from ldstyle.cli.options import SYNTHETIC, add_shared, choose_device, make_table, positive, split_names, subcommands
 
 if TYPE_CHECKING:
+    from ldstyle.benchmark.grid.methods import Method
     from ldstyle.benchmark.results.cell import CellResult
     from ldstyle.benchmark.results.reading import DamagedFileError
     from ldstyle.benchmark.results.view import Results
@@ -110,15 +111,16 @@ def verify(arguments: argparse.Namespace) -> int:
     results: Path = arguments.results
     damaged: list[DamagedFileError] = []
     found = read_results(results)
-    wrong = check_predictions(results, damaged=damaged)
+    checked = check_predictions(results, damaged=damaged)
+    wrong = {name: differences for name, differences in checked.items() if differences}
     for name, differences in wrong.items():
         sys.stdout.write(f"{name}: the predictions do not give the recorded {differences[0].name}\n")
     name_damaged(damaged)
-    done = [cell for cell in found if cell.status == "done"]
-    spoilt = {cell.cell for cell in done for one in damaged if results / cell.cell in one.path.parents}
-    equal = len(done) - len(wrong) - len(spoilt)
-    sys.stdout.write(f"{equal} of {len(done)} cells: tables rebuilt from the predictions are the recorded ones\n")
-    chosen = choose_cell(found, seed=arguments.seed)
+    done = sum(cell.status == "done" for cell in found)
+    equal = len(checked) - len(wrong)
+    sys.stdout.write(f"{equal} of {done} cells: tables rebuilt from the predictions are the recorded ones\n")
+    # A record that could not be checked lacks what it would be compared by.
+    chosen = choose_cell([cell for cell in found if cell.cell in checked] or found, seed=arguments.seed)
     return int(_compare_again(chosen, arguments) or bool(wrong or damaged))
 
 
@@ -151,19 +153,24 @@ def _compare_again(chosen: CellResult, arguments: argparse.Namespace) -> bool:
 
 def ablations(arguments: argparse.Namespace) -> int:
     """Run the ablations of Table 8 and print it next to the paper's; the paper preset takes the values of Table 3."""
-    from ldstyle.benchmark.results.records import read_results
-    from ldstyle.benchmark.results.view import Results
     from ldstyle.benchmark.studies import ablation_methods
 
-    if arguments.selected is None and arguments.preset == "paper":
-        arguments.selected = "paper"
-    code = run_grid(arguments, ablation_methods())
-    if arguments.dry_run:
-        return code
-    results = Results(one for one in read_results(arguments.results) if one.preset == arguments.preset)
+    code, results = _run_study(arguments, ablation_methods())
     for split in results.select(lambda cell: cell.method.startswith("ld-efdmix-gc.")).splits:
         Console(markup=False, emoji=False).print(ablation_table(results, split=split))
     return code
+
+
+def _run_study(arguments: argparse.Namespace, methods: Sequence[Method]) -> tuple[int, Results]:
+    """Run the methods of a study and return the exit code and the results, none of a dry run."""
+    from ldstyle.benchmark.results.records import read_results
+    from ldstyle.benchmark.results.view import Results
+
+    if arguments.selected is None and arguments.preset == "paper":
+        arguments.selected = "paper"
+    code = run_grid(arguments, methods)
+    found = () if arguments.dry_run else read_results(arguments.results)
+    return code, Results(one for one in found if one.preset == arguments.preset)
 
 
 def ablation_table(results: Results, *, split: str) -> Table:
@@ -187,18 +194,11 @@ def ablation_table(results: Results, *, split: str) -> Table:
 
 def sensitivity(arguments: argparse.Namespace) -> int:
     """Run the sweeps of the sensitivity figure and print their points; the paper preset takes the values of Table 3."""
-    from ldstyle.benchmark.results.records import read_results
-    from ldstyle.benchmark.results.view import Results
     from ldstyle.benchmark.studies import check_seeds, choose_sweeps, sensitivity_methods
 
     check_seeds(arguments.seeds)
-    if arguments.selected is None and arguments.preset == "paper":
-        arguments.selected = "paper"
     sweeps = choose_sweeps(arguments.sweeps)
-    code = run_grid(arguments, sensitivity_methods(arguments.sweeps))
-    if arguments.dry_run:
-        return code
-    results = Results(one for one in read_results(arguments.results) if one.preset == arguments.preset)
+    code, results = _run_study(arguments, sensitivity_methods(arguments.sweeps))
     for split in results.select(lambda cell: "~" in cell.method).splits:
         for sweep in sweeps:
             Console(markup=False, emoji=False).print(sweep_table(results, sweep, split=split))
@@ -207,10 +207,10 @@ def sensitivity(arguments: argparse.Namespace) -> int:
 
 def sweep_table(results: Results, sweep: Sweep, *, split: str) -> Table:
     """Draw the points of a sweep."""
-    from ldstyle.benchmark.studies import sweep_points
+    from ldstyle.benchmark.studies import sweep_points, value_text
 
     points = sweep_points(results, sweep, split=split)
-    values = ["+".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" for value, _ in points]
+    values = [value_text(value) for value, _ in points]
     title = f"{sweep.base}, {sweep.title}, on {split} (mAP, %)"
     return make_table(values, [[str(entry) for _, entry in points]], title=title, left=0)
 
@@ -219,7 +219,7 @@ def complexity(arguments: argparse.Namespace) -> int:
     """Measure parameters, operations and throughput of the deployed network, next to Table 9."""
     from ldstyle.benchmark.complexity import TITLES, measure_families
     from ldstyle.benchmark.paper import TABLE_9
-    from ldstyle.report.tables.complexity import FILE, Conditions, write_complexity
+    from ldstyle.report.tables.cost import FILE, Conditions, write_complexity
 
     device = str(choose_device(arguments))
     measured = measure_families(

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 
@@ -32,13 +32,14 @@ from ldstyle.benchmark.grid.imagery import (
     Domains,
     choose_grid_domains,
     find_location,
+    named_path,
     prepare_location,
     search_folder,
 )
 from ldstyle.benchmark.grid.methods import Method
 from ldstyle.benchmark.grid.presets import PRESETS, Preset, load_preset
 from ldstyle.benchmark.results.cell import CellResult
-from ldstyle.benchmark.results.records import read_records, read_results, write_plan
+from ldstyle.benchmark.results.records import planned_result, read_records, read_results, write_plan
 from ldstyle.benchmark.results.status import describe_counts, duration, estimate_seconds, status_view
 from ldstyle.cli import INTERRUPTED
 from ldstyle.cli.options import LABELS, SYNTHETIC, add_shared, positive, split_names
@@ -114,7 +115,7 @@ def run_grid(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
     sys.stderr.write(describe_splits(splits, domains))
     prepare_location(location, workers=arguments.workers or default_workers())
     check_grid_data(mine, results, location)
-    write_plan(results, cells, _kept_options(arguments, location))
+    write_plan(results, cells, _kept_options(arguments))
     try:
         with _display(results, mine) as report:
             summary = run_cells(mine, results=results, location=location, executor=_executor(arguments), report=report)
@@ -135,12 +136,13 @@ def describe_splits(splits: Sequence[Split], domains: Domains) -> str:
     return "".join(lines)
 
 
-def _kept_options(arguments: argparse.Namespace, location: DataLocation) -> dict[str, str | list[str]]:
+def _kept_options(arguments: argparse.Namespace) -> dict[str, str | list[str]]:
     """Return the options that determine the grid, with absolute paths."""
     given, data = vars(arguments), arguments.data
+    path = None if data == SYNTHETIC_DATA else named_path(data)
     paths = {name: given[name] for name in ("mapping", "selected") if given[name] not in (None, "paper")}
     options: dict[str, str | list[str] | None] = {
-        "data": data if data == SYNTHETIC_DATA else str(Path(data).expanduser().absolute()) if data else location.root,
+        "data": data if path is None else str(path),
         "domains": arguments.domains,
         "labels": arguments.labels,
         "ignore": arguments.ignore,
@@ -230,22 +232,17 @@ def _executor(arguments: argparse.Namespace) -> Executor:
 
 
 def _dry_run(cells: Sequence[Cell], results: Path, *, workers: int) -> int:
-    known = {cell.cell: cell for cell in read_results(results)} if results.exists() else {}
-    missing = [known.get(cell.slug) or _unknown(cell) for cell in cells]
-    todo = [cell for cell in missing if cell.status != "done"]
-    for cell in missing:
+    known: dict[str, CellResult] = {}
+    with suppress(FileNotFoundError):  # the folder may be new, or hold no grid yet
+        known = {cell.cell: cell for cell in read_results(results)}
+    wanted = [known.get(cell.slug) or planned_result(cell) for cell in cells]
+    todo = [cell for cell in wanted if cell.status != "done"]
+    for cell in wanted:
         sys.stdout.write(f"{cell.status:<8} {cell.cell}\n")
     seconds = estimate_seconds(todo, list(known.values()), workers=workers)
     estimate = "no estimate before a cell of the preset is done" if seconds is None else f"about {duration(seconds)}"
     sys.stdout.write(f"{len(todo)} of {len(cells)} cells to run with {workers} at a time: {estimate}\n")
     return 0
-
-
-def _unknown(cell: Cell) -> CellResult:
-    split = cell.split
-    return CellResult(
-        cell.slug, cell.method, cell.title, split.name, split.sources, split.target, cell.seed, cell.preset
-    )
 
 
 def _summarize(summary: Summary, results: Path) -> None:

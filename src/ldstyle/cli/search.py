@@ -45,10 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     config = read_config(arguments)
     from ldstyle.benchmark.grid.imagery import prepare_location
-    from ldstyle.benchmark.search.cost import estimate_cost
     from ldstyle.benchmark.search.objective import fold_config
+    from ldstyle.benchmark.search.running import estimate_cost, run_search
     from ldstyle.benchmark.search.study import phases
-    from ldstyle.benchmark.search.workers import run_search
     from ldstyle.runs.processes import check_devices
 
     check_devices(fold_config(phases(config)[0].settings, config.folds[0], config.out))

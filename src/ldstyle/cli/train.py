@@ -14,6 +14,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -37,7 +38,9 @@ from ldstyle.runs.settings import (
     read_settings,
     schema,
     setting_classes,
+    split_endings,
     unknown_setting,
+    with_ending,
 )
 
 if TYPE_CHECKING:
@@ -154,12 +157,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _layers(method: str | None, file: Settings) -> Settings:
-    """Lay a file over its method's settings; a file with a complete style may name a method of its own."""
+    """Lay a file over its method's settings; a file with a complete style may name a custom method."""
     method = method or file.get("method")
     if method is None:  # left open, so that it can be noted
         return merge({key: value for key, value in method_settings("erm").items() if key != "method"}, file)
-    own = method not in methods() and "style" in file
-    return merge({} if own else method_settings(str(method)), file | {"method": method})
+    plain, endings = split_endings(str(method))
+    own = plain not in methods() and "style" in file
+    below = reduce(with_ending, endings, Settings()) if own else method_settings(str(method))
+    return merge(below, file | {"method": method})
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:

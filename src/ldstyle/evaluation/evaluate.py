@@ -141,14 +141,10 @@ def _calibration(
     temperature, vocabulary = source_temperature(folder), predictions.pool.vocabulary
     judged: dict[str, Any] = {"temperature": temperature}
     for part, rows in parts.items():
-        chosen = None if rows is None else torch.from_numpy(rows)
-        judged[part] = (
-            chosen
-            if chosen is None
-            else calibration_table(
-                predictions.logits[chosen], predictions.labels[chosen], vocabulary, temperature=temperature
-            )
-        )
+        judged[part] = None
+        if rows is not None:
+            logits, labels = (values[torch.from_numpy(rows)] for values in (predictions.logits, predictions.labels))
+            judged[part] = calibration_table(logits, labels, vocabulary, temperature=temperature)
     return judged
 
 

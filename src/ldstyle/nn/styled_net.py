@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from ldstyle.config import (
     LabelDecoupledConfig,
     LLAMConfig,
     MixStyleConfig,
-    ProbeConfig,
     StoredAttention,
     StyleConfig,
 )
@@ -33,7 +32,7 @@ from ldstyle.functional import (
     unit_mass,
 )
 from ldstyle.method_files import method_style
-from ldstyle.nn.backbones.activation_maps import linear_maps, predicted, refresh_bank, require_sweep
+from ldstyle.nn.backbones.activation_maps import linear_logits, linear_maps, predicted, refresh_bank, require_sweep
 from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
 from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve_points
 from ldstyle.nn.backbones.layout import capture, logits_of, visiting
@@ -84,7 +83,9 @@ def attach(
             raise ValueError(
                 "`num_samples` must be given for cached attention; got None. Use the training set's length."
             )
-        cams = _bank(attention, num_samples, num_labels)
+        # Without a threshold of its own, a source thresholds maps when it stores them, if at all.
+        threshold, saved = getattr(attention, "threshold", 0.0), isinstance(attention, GradCamConfig)
+        cams = GradCamBank(num_samples, num_labels, threshold=threshold, saved=saved)
     if isinstance(attention, GradCamConfig) or _grounded_by_maps(attention):
         head = analyse_head(backbone, image_size=image_size)
     if isinstance(attention, GradCamConfig) and attention.scales != (1.0,):
@@ -333,7 +334,7 @@ class StyledNet(nn.Module):
     @eager
     def _prepare(self, context: StyleContext) -> tuple[PairedContext, list[StyleDraws | None], CachedMaps | None]:
         """Make all random draws and all look-ups of the batch, on the host."""
-        batch = _on_host(context)
+        batch = PairedContext.on_host(context)
         rows = Rows(len(batch.present), self.rank, self.world)
         gates = [bool(self.streams["gate"].random() < self.style.gate_prob) for _ in self.points]
         draws: list[StyleDraws | None] = [None] * len(self.points)
@@ -446,11 +447,7 @@ class StyledNet(nn.Module):
         assert self.cams is not None
         assert isinstance(self.head, LinearHead)
         maps = linear_maps(self.backbone, self.head, feats)
-        logits = maps.mean(dim=(2, 3))
-        bias = getattr(self.backbone.get_submodule(self.head.classifier), "bias", None)
-        if isinstance(bias, Tensor):
-            # The mean of the raw map plus the bias is the logit without the dropout of this pass.
-            logits = logits + bias.detach().float()
+        logits = linear_logits(self.backbone, self.head, maps)
         self.cams.store(self.cams.checked(batch.index), maps, predicted(logits, batch.present), batch.flips)
 
 
@@ -462,26 +459,8 @@ def _caller_level() -> int:
     return level
 
 
-def _on_host(context: StyleContext) -> PairedContext:
-    """Copy a context to the host, with every sample its own partner."""
-    values = {field.name: getattr(context, field.name) for field in fields(StyleContext)}
-    values = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in values.items()}
-    itself = torch.arange(len(context.present))
-    return PairedContext(**values, partner=itself, global_partner=itself)
-
-
 def _grounded_by_maps(attention: object) -> bool:
     return isinstance(attention, LLAMConfig) and attention.grounding == "cam" and attention.grounding_weight > 0
-
-
-def _bank(attention: StoredAttention, num_samples: int, num_labels: int) -> GradCamBank:
-    match attention:
-        case GradCamConfig(threshold=threshold):
-            return GradCamBank(num_samples, num_labels, threshold=threshold)
-        case ProbeConfig(threshold=threshold):
-            return GradCamBank(num_samples, num_labels, threshold=threshold, saved=False)
-        case _:
-            return GradCamBank(num_samples, num_labels, saved=False)  # thresholded when stored, if at all
 
 
 def _build(style: StyleConfig, point: InsertionPoint, num_labels: int) -> nn.Module:

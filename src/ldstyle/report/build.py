@@ -128,7 +128,7 @@ def build_report(
     """
     grids = find_grids(folders, access=access)
     several = len(grids) > 1
-    made, known = _collect(grids, only=only, progress=progress)
+    made, known = collect_items(grids, only=only, progress=progress)
     for slug in only:
         if slug not in known:
             raise unknown_item(slug, known)
@@ -159,42 +159,28 @@ def build_report(
     return Report(out / PAGE, (*files, out / PAGE), absent, summaries, list_damaged(grids, absent))
 
 
-def collect_items(
-    folders: Sequence[Path],
-    *,
-    only: Sequence[str] = (),
-    access: DataAccess = NO_ACCESS,
-    progress: Callable[[str], None] = lambda _: None,
-) -> tuple[list[tuple[Results, Item]], list[str]]:
-    """Make items of results folders without writing them.
-
-    Args:
-        folders: Results folders of ``ldstyle bench``.
-        only: Slugs of the items to make; by default all of them.
-        access: Data that may be read outside the folders.
-        progress: Called with the name of each item before it is made.
-
-    Returns:
-        The items, each with its grid, and the slugs of all items that there are.
-
-    Raises:
-        FileNotFoundError: A folder contains no results.
-    """
-    return _collect(find_grids(folders, access=access), only=only, progress=progress)
-
-
 def unknown_item(slug: str, known: Sequence[str]) -> ValueError:
     """Return the error about an item that does not exist."""
     return ValueError(f"There is no item {slug!r}.{did_you_mean(slug, known)} Choose from: {', '.join(known)}.")
 
 
-def _collect(
+def collect_items(
     grids: Sequence[Results], *, only: Sequence[str], progress: Callable[[str], None]
 ) -> tuple[list[tuple[Results, Item]], list[str]]:
+    """Make items of grids without writing them.
+
+    Args:
+        grids: The grids.
+        only: Slugs of the items to make; empty for all of them.
+        progress: Called with the name of each item before it is made.
+
+    Returns:
+        The items, each with its grid, and the slugs of all items that there are.
+    """
     made: list[tuple[Results, Item]] = []
     known: list[str] = []
-    for grid in grids:
-        for slug, item in _items(grid, prefix=_prefix(grid, len(grids) > 1), only=only, progress=progress):
+    for grid, prefix in zip(grids, _prefixes(grids), strict=True):
+        for slug, item in _items(grid, prefix=prefix, only=only, progress=progress):
             known.append(slug)
             if item is not None:
                 made.append((grid, item))
@@ -255,8 +241,7 @@ def _write(item: Item, out: Path, drawn: dict[str, Drawn]) -> list[Path]:
 
 def _sections(made: Sequence[tuple[Results, Item]], grids: Sequence[Results]) -> list[Section]:
     sections = []
-    for grid in grids:
-        prefix = _prefix(grid, len(grids) > 1)
+    for grid, prefix in zip(grids, _prefixes(grids), strict=True):
         left = {item.slug.removeprefix(prefix): item for of, item in made if of is grid}
         for title, patterns in {**_LAYOUT, "Further": ("*",)}.items():
             slugs = [slug for pattern in patterns for slug in left if fnmatchcase(slug, pattern)]
@@ -273,8 +258,14 @@ def _command(folders: Sequence[Path], out: Path, slug: str, access: DataAccess) 
     return shlex.join(["ldstyle", "report", *map(str, folders), "--out", str(out), *options, "--only", slug])
 
 
-def _prefix(grid: Results, several: bool) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", grid.name).strip("-").lower() + "-" if several else ""
+def _prefixes(grids: Sequence[Results]) -> list[str]:
+    """Return how the slugs of each grid begin: nothing for a single one, else its name, made unique by its number."""
+    if len(grids) == 1:
+        return [""]
+    names = [re.sub(r"[^A-Za-z0-9]+", "-", grid.name).strip("-").lower() for grid in grids]
+    alone = [name if name and names.count(name) == 1 else "-".join(filter(None, (name, "grid", str(number))))
+             for number, name in enumerate(names, start=1)]  # fmt: skip
+    return [f"{name}-" for name in alone]
 
 
 def _file_name(slug: str) -> str:

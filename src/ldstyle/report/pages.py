@@ -16,7 +16,7 @@ from pathlib import Path
 from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.view import NO_ACCESS
 from ldstyle.files import replace_file, replace_text
-from ldstyle.report.build import collect_items, list_damaged, unknown_item
+from ldstyle.report.build import collect_items, find_grids, list_damaged, unknown_item
 from ldstyle.report.model import Absent, Item, Picture, Table
 from ldstyle.report.tables.formats import to_markdown
 
@@ -55,7 +55,7 @@ def find_marks(text: str, *, page: Path) -> list[Mark]:
     """
     marks: list[Mark] = []
     opened: Mark | None = None
-    for number, line in enumerate(text.splitlines()):
+    for number, line in enumerate(text.split("\n")):
         found = _START.match(line)
         if found is not None and opened is not None:
             raise ValueError(f"'{page}', line {number + 1}: the mark of {opened.slug!r} must end with `{_END}` first.")
@@ -116,7 +116,8 @@ def update_pages(
         if not found:
             raise ValueError(f"'{page}' must have a mark such as `<!-- ldstyle: leaderboard -->`, closed by `{_END}`.")
     wanted = list(dict.fromkeys(mark.slug for found in marks.values() for mark in found))
-    made, known = collect_items(folders, only=wanted, access=access, progress=progress)
+    grids = find_grids(folders, access=access)
+    made, known = collect_items(grids, only=wanted, progress=progress)
     items = {item.slug: item for _, item in made}
     for slug in wanted:
         if slug not in items:
@@ -124,14 +125,13 @@ def update_pages(
     written: list[Path] = []
     changed: dict[Path, str] = {}
     for page, text in texts.items():
-        lines = text.splitlines()
+        lines = text.removesuffix("\n").split("\n")
         for mark in reversed(marks[page]):
             body = _shown(items[mark.slug], mark, page, written)
             lines[mark.first + 1 : mark.last] = ["", *body.strip("\n").splitlines(), ""]
         changed[page] = "\n".join(lines) + "\n"
     for page, text in changed.items():
         replace_text(page, text)
-    grids = list({id(grid): grid for grid, _ in made}.values())
     absent = [item for item in items.values() if isinstance(item, Absent)]
     return [*dict.fromkeys(written), *changed], absent, list_damaged(grids, absent)
 

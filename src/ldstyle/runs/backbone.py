@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ldstyle.messages import did_you_mean, first_few
+from ldstyle.messages import did_you_mean, first_few, first_line
 from ldstyle.nn import LinearHead, StyledNet, analyse_head
 from ldstyle.seeding import derive_seed
 
@@ -283,10 +283,9 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
         state: dict[str, Tensor] = load_state_dict(str(path), use_ema=False, weights_only=True)
     except (*_READ_ERRORS, SafetensorError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"'{path}' must be safetensors (.safetensors) or a state dict saved by torch.save; it cannot be read: "
-            f"{reason}"
+            f"{first_line(error)}"
         ) from error
     others = [str(key) for key, value in state.items() if not isinstance(value, Tensor)]
     if others or not state:

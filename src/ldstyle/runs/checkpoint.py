@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 
 from ldstyle.files import replace_file
+from ldstyle.messages import first_line
 
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
@@ -116,7 +117,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
         try:
             state = _load(path)
         except Exception as error:  # noqa: BLE001 - a damaged archive fails in a dozen ways, none of which may end a run
-            problems.append(f"'{path}' is damaged or not a checkpoint of ldstyle: {_first_line(error)}")
+            problems.append(f"'{path}' is damaged or not a checkpoint of ldstyle: {first_line(error)}")
             cause = cause or error
             _log.warning("%s. Falling back to the checkpoint before it, if there is one.", problems[-1])
         else:
@@ -136,10 +137,6 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise TypeError(f"it holds {type(state).__name__} instead of dict")
     return state
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _of_this_format(path: Path, state: dict[str, Any]) -> dict[str, Any]:

@@ -215,22 +215,22 @@ class RunConfig:
         split = self.optimizer.batch_size % self.devices == 0
         require(split, f"devices must divide optimizer.batch_size {self.optimizer.batch_size}", self.devices)
         # Without a partner in another domain every sample would be its own: plain training under another name.
-        if mixes_domains(self.style) and len(self.data.sources) == 1 and not self.data.pseudo_domain:
-            raise ValueError(
-                "data.sources must name at least two domains for a style that mixes them; got "
-                f"{self.data.sources!r}. Name another, or set data.pseudo_domain to true: a photometric copy of the "
-                "one is then the second."
-            )
+        if mixes_domains(self.style):
+            self._require_domains("a style that mixes them")
         self._check_algorithm()
+
+    def _require_domains(self, what: str) -> None:
+        if len(self.data.sources) == 1 and not self.data.pseudo_domain:
+            raise ValueError(
+                f"data.sources must name at least two domains for {what}; got {self.data.sources!r}. Name another, or "
+                "set data.pseudo_domain to true: a photometric copy of the one is then the second."
+            )
 
     def _check_algorithm(self) -> None:
         """Refuse an algorithm that would be plain training under another name, or that its style excludes."""
         kind = type(self.algorithm).__name__.removesuffix("Config")
-        if compares_domains(self.algorithm) and len(self.data.sources) == 1 and not self.data.pseudo_domain:
-            raise ValueError(
-                f"data.sources must name at least two domains for algorithm {kind}; got {self.data.sources!r}. Name "
-                "another, or set data.pseudo_domain to true: a photometric copy of the one is then the second."
-            )
+        if compares_domains(self.algorithm):
+            self._require_domains(f"algorithm {kind}")
         if mixes_images(self.algorithm) and (isinstance(self.style, LabelDecoupledConfig) or mixes_domains(self.style)):
             raise ValueError(
                 f"algorithm {kind} mixes images and labels, and this style needs the labels and the domain of single "

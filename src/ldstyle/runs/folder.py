@@ -13,7 +13,7 @@ from ldstyle.files import replace_text
 from ldstyle.runs.checkpoint import LAST
 from ldstyle.runs.config import RUNTIME, RunConfig
 from ldstyle.runs.record import RunRecord, read_record, write_record
-from ldstyle.runs.settings import Settings, dump_settings, flatten, load_config, settings_of
+from ldstyle.runs.settings import differences, dump_settings, list_differences, load_config, settings_of
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
@@ -32,12 +32,13 @@ def open_run(config: RunConfig) -> RunRecord | None:
     folder = run_folder(config)
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / CONFIG
-    found = differences(settings_of(load_config(saved)), settings_of(config)) if saved.exists() else {}
+    found: dict[str, tuple[Any, Any]] = {}
+    if saved.exists():
+        found = differences(settings_of(load_config(saved)), settings_of(config), ignored=RUNTIME)
     if found and _begun(folder):
-        lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
         raise ValueError(
             f"'{folder}' holds a run with other settings; choose another `out`, or resume it with its own settings by "
-            f"`ldstyle train --config {saved}`:\n" + "\n".join(lines)
+            f"`ldstyle train --config {saved}`:\n{list_differences(found)}"
         )
     if found or not saved.exists():
         # The processes of one run come here together.
@@ -75,17 +76,14 @@ def sole_writer(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def differences(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ and could change a result, by dotted name."""
-    first, second = dict(flatten(one)), dict(flatten(other))
-    names = [name for name in dict.fromkeys([*first, *second]) if name not in RUNTIME]
-    pairs = {name: (first.get(name), second.get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+def has_trained(folder: Path) -> bool:
+    """Whether a run has written something to its folder that other settings would throw away."""
+    return any((folder / name).exists() for name in (LAST, METRICS, DONE))
 
 
 def _begun(folder: Path) -> bool:
     """Whether a run has written to its folder or is about to; a mistake in the settings ends one before it does."""
-    if any((folder / name).exists() for name in (LAST, METRICS, DONE)):
+    if has_trained(folder):
         return True
     try:
         with sole_writer(folder):

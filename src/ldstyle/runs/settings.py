@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from argparse import ArgumentError
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -138,6 +138,15 @@ def split_ending(name: str) -> tuple[str, str | None]:
     return base, ending
 
 
+def split_endings(name: str) -> tuple[str, tuple[str, ...]]:
+    """Split all additions off a method's name: ``ld-csu+coral+swad`` is ``ld-csu`` with ``coral`` and ``swad``."""
+    base, ending = split_ending(name)
+    if ending is None:
+        return base, ()
+    plain, endings = split_endings(base)
+    return plain, (*endings, ending)
+
+
 def with_ending(settings: Settings, ending: str) -> Settings:
     """Add an algorithm, a loss or weight averaging to the settings of a method.
 
@@ -214,6 +223,20 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def differences(
+    one: Mapping[str, Any], other: Mapping[str, Any], *, ignored: Collection[str] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ, by dotted name, except the ``ignored`` ones."""
+    first, second = dict(flatten(one)), dict(flatten(other))
+    names = [name for name in dict.fromkeys([*first, *second]) if name not in ignored]
+    return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}
+
+
+def list_differences(found: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return differences of stored settings from present ones, a line each."""
+    return "\n".join(f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items())
 
 
 def settings_of(config: Any) -> Settings:

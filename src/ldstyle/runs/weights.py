@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ldstyle.files import replace_file
+from ldstyle.messages import first_line
 from ldstyle.nn import LLAM, LabelDecoupledStyle, StyledNet, attach
 from ldstyle.runs.config import RunConfig
 
@@ -53,8 +54,8 @@ def load_attention(folder: Path, backbone: nn.Module, config: RunConfig, *, num_
     try:
         set_attention(net, load_file(path))
     except (SafetensorError, KeyError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"'{path}' must hold the attention of this run; it cannot be used: {reason}.") from error
+        problem = f"it cannot be used: {first_line(error)}."
+        raise ValueError(f"'{path}' must hold the attention of this run; {problem}") from error
     return net.eval()
 
 

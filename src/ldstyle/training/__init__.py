@@ -16,25 +16,6 @@ if TYPE_CHECKING:
     from ldstyle.runs.settings import config_from, load_config, method_settings, methods, settings_of
     from ldstyle.training.loop import fit
 
-_HOMES = {
-    "BackboneConfig": "runs.config",
-    "DataConfig": "runs.config",
-    "Interrupted": "runs.interruption",
-    "LoadedModel": "runs.model_file",
-    "OptimizerConfig": "runs.config",
-    "RunConfig": "runs.config",
-    "RunRecord": "runs.record",
-    "SwadConfig": "runs.config",
-    "config_from": "runs.settings",
-    "fit": "training.loop",
-    "load_config": "runs.settings",
-    "load_model": "runs.model_file",
-    "method_settings": "runs.settings",
-    "methods": "runs.settings",
-    "read_record": "runs.record",
-    "settings_of": "runs.settings",
-}
-
 __all__ = [
     "BackboneConfig",
     "DataConfig",
@@ -53,6 +34,15 @@ __all__ = [
     "read_record",
     "settings_of",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("BackboneConfig", "DataConfig", "OptimizerConfig", "RunConfig", "SwadConfig"), "runs.config"),
+    **dict.fromkeys(("LoadedModel", "load_model"), "runs.model_file"),
+    **dict.fromkeys(("RunRecord", "read_record"), "runs.record"),
+    **dict.fromkeys(("config_from", "load_config", "method_settings", "methods", "settings_of"), "runs.settings"),
+    "Interrupted": "runs.interruption",
+    "fit": "training.loop",
+}
 
 
 def __getattr__(name: str) -> Any:

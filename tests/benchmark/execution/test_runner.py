@@ -35,7 +35,7 @@ from ldstyle.benchmark.execution.local import (
     worker_context,
 )
 from ldstyle.benchmark.execution.ray import RayExecutor
-from ldstyle.benchmark.execution.runner import ATTEMPTS, check_settings, run_cells
+from ldstyle.benchmark.execution.runner import ATTEMPTS, POLL_SECONDS, check_settings, run_cells
 from ldstyle.benchmark.grid.cells import Split
 from ldstyle.benchmark.grid.imagery import DataLocation
 from ldstyle.benchmark.results.records import (
@@ -207,6 +207,17 @@ def test_a_cell_of_which_nothing_was_trained_takes_on_other_settings(tmp_path):
         check_settings([cell(epochs=3)], tmp_path)
 
 
+def test_an_executor_without_room_is_asked_now_and_then(tmp_path, monkeypatch):
+    """A cluster may have no node that is large enough yet."""
+    pauses = []
+    monkeypatch.setattr("ldstyle.benchmark.execution.runner.time.sleep", pauses.append)
+    executor = InlineExecutor()
+    room = [0, 0, 0]
+    monkeypatch.setattr(executor, "free", lambda: room.pop() if room else executor.slots - len(executor.jobs))
+    assert run(cells(1), tmp_path, executor).done == [cells(1)[0].slug]
+    assert pauses == [POLL_SECONDS] * 3
+
+
 def test_a_damaged_result_does_not_stop_a_grid_and_its_cell_is_run_again(tmp_path):
     grid = [*cells(2), cell("other")]
     write_plan(tmp_path, grid)
@@ -258,7 +269,8 @@ def test_a_worker_knows_whether_it_sees_the_results_folder(tmp_path):
     assert not sees_store(job)
     (tmp_path / STORE).write_text("abc")
     assert sees_store(job)
-    (tmp_path / "last.ckpt").touch()
+    for name in ("last.ckpt", "previous.ckpt", "spare.ckpt"):
+        (tmp_path / name).touch()
     assert set(pack(tmp_path)) == {STORE}
 
 

@@ -47,6 +47,16 @@ def test_a_folder_without_them_means_all_and_a_table_its_own(tmp_path, monkeypat
     assert found.left_out == ()
 
 
+def test_a_table_means_its_own_domains_by_any_way_of_naming_it(tmp_path, monkeypatch):
+    table = own_table(tmp_path / "data", ["x", "y"])
+    (tmp_path / "data" / "other.csv").write_text("path,domain,tree\na.png,z,1\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LDSTYLE_DATA", str(table))
+    for data in (None, "~/data/mine.csv"):
+        location = find_location(data, preset=SMOKE, cache_dir=tmp_path)
+        assert choose_grid_domains(data, location) == Domains(("x", "y"))
+
+
 @pytest.mark.parametrize("papers", [("UCM", "aid", "DFC15"), ("ucm", "aid", "dfc15")])
 def test_custom_domains_named_as_the_papers_are_not_taken_for_them(tmp_path, papers):
     ucm, aid, dfc15 = papers

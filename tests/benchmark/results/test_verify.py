@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_a_record_that_its_predictions_do_not_give_is_found(finished):
     exact = rebuild_scores(results, cell_result(content))
     (results / "records.jsonl").unlink()
     append_record(results, {**content, "scores": exact})
-    assert check_predictions(results) == {}
+    assert check_predictions(results) == {cell().slug: []}
     (results / "records.jsonl").unlink()
     tampered = json.loads(json.dumps(exact))
     tampered["test"]["map"] += 0.01
@@ -99,6 +100,24 @@ def test_damaged_predictions_are_named_and_the_other_cells_are_checked(finished,
     damaged = []
     assert list(check_predictions(results, damaged=damaged)) == [cell().slug]
     assert [one.path for one in damaged] == [bad]
+
+
+def test_a_record_that_cannot_be_checked_is_not_counted_as_equal(finished, capsys, monkeypatch):
+    results, content = finished
+    exact = {**content, "scores": rebuild_scores(results, cell_result(content))}
+    other = cell(seed=1)
+    shutil.copytree(results / cell().slug, results / other.slug)
+    (results / "records.jsonl").unlink()
+    append_record(results, exact)
+    append_record(results, {**exact, "cell": other.slug, "seed": 1, "thresholds": {}})
+    monkeypatch.setattr("ldstyle.cli.bench._compare_again", lambda chosen, arguments: again.append(chosen.cell))
+    again = []
+    for seed in range(4):
+        assert main(["bench", "verify", "--results", str(results), "--seed", str(seed)]) == 1
+        said = capsys.readouterr()
+        assert "1 of 2 cells: tables rebuilt" in said.out
+        assert "left out: " in said.err
+    assert set(again) == {cell().slug}
 
 
 @pytest.fixture

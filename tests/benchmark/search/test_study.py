@@ -11,6 +11,7 @@ import signal
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.benchmark.search.searching import cheap_score, cheap_search, trials_o
 from ldstyle.benchmark.grid.methods import load_method
 from ldstyle.benchmark.search import study as study_module
 from ldstyle.benchmark.search.objective import fold_config, held_out_map, is_spent
+from ldstyle.benchmark.search.running import PRELOADED
 from ldstyle.benchmark.search.spaces import Integers
 from ldstyle.benchmark.search.storage import (
     JOURNAL,
@@ -36,7 +38,6 @@ from ldstyle.benchmark.search.storage import (
     signed_in,
 )
 from ldstyle.benchmark.search.study import method_phase, open_study, shared_phase, study_name, take_part, write_plots
-from ldstyle.benchmark.search.workers import PRELOADED
 from ldstyle.data.loading.splits import leave_one_source_out
 from ldstyle.runs import model_file
 from ldstyle.runs.settings import load_config
@@ -357,6 +358,54 @@ def test_a_trial_queued_again_by_two_workers_is_run_once(tmp_path):
     assert [one.params["optimizer.head_lr"] for one in trials].count(trial.params["optimizer.head_lr"]) == 1
 
 
+def test_workers_that_draw_the_same_values_do_not_share_a_run(tmp_path):
+    """Few categories are drawn twice; the second waits, so that neither finds the other's files."""
+    config = cheap_search(tmp_path, method="ld-mixstyle", shared_trials=0, trials=2, parameters=("style.bank_size",))
+    study = open_study(config, method_phase(config, {}), open_storage(config.out, None))
+    for _ in range(2):
+        study.enqueue_trial({"style.bank_size": 64})
+    at_work = set()
+
+    def score(run, fold):
+        assert run.out not in at_work
+        at_work.add(run.out)
+        time.sleep(0.2)
+        at_work.remove(run.out)
+        return cheap_score(run, fold)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: search(config, score), range(2)))
+    assert [trial.state for trial in trials_of(config, "ld-mixstyle") if is_spent(trial)] == [TrialState.COMPLETE] * 2
+
+
+def test_a_trial_stopped_while_it_waits_is_queued_again(tmp_path, monkeypatch):
+    def stop(_lock, *_args, **_options):
+        raise KeyboardInterrupt
+
+    config = cheap_search(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("ldstyle.benchmark.search.objective.FileLock.acquire", stop)
+        patch.setattr("ldstyle.benchmark.search.study.signed_in", lambda out: nullcontext("me"))
+        with pytest.raises(KeyboardInterrupt):
+            search(config)
+    stopped, again = trials_of(config)
+    assert (stopped.state, again.state) == (TrialState.FAIL, TrialState.WAITING)
+    assert again.system_attrs["fixed_params"] == stopped.params
+
+
+def test_a_source_of_any_name_is_held_out_within_the_folder_of_the_search(tmp_path):
+    config = cheap_search(tmp_path, sources=("/elsewhere", "b"), shared_trials=1)
+    folders = []
+
+    def score(run, fold):
+        folders.append(Path(run.out))
+        return cheap_score(run, fold)
+
+    search(config, score)
+    assert len(folders) == 2
+    assert all(folder.is_relative_to(config.out) for folder in folders)
+
+
 KILLED_WHILE_WRITING = """
 import os, signal
 from pathlib import Path
@@ -535,7 +584,7 @@ def test_a_search_touches_no_private_names_of_optuna():
         tree = ast.parse(path.read_text())
         named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         private = {name for name in named if name.startswith("_") and not name.startswith("__")}
-        assert private <= {"_clear", "_mean_over_folds", "_of", "_seed"}, path.name
+        assert private <= {"_mean_over_folds", "_of", "_runs_in", "_seed"}, path.name
         modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
         assert not any("._" in module for module in modules), path.name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -139,6 +140,11 @@ def test_any_two_methods_differ_without_colour() -> None:
     assert looks(["mine", "erm"])["erm"] == looks(["erm"])["erm"]
 
 
+def test_a_method_of_any_name_has_a_look() -> None:
+    found = looks(["erm", "erm-paper", "dsu-paper", "mine-paper", "ld-mine"])
+    assert len({(look.marker, str(look.line), look.fill) for look in found.values()}) == len(found)
+
+
 def test_curves_are_the_metrics_and_the_mean_ends_with_the_shortest_run(make_grid: Callable[..., Any]) -> None:
     grid = make_grid()
     grid.done("erm", seed=0, ap=0.5, epochs=4)
@@ -201,6 +207,15 @@ def test_differences_are_those_of_the_statistics(make_grid: Callable[..., Any]) 
         for text in axes.texts:
             box = text.get_window_extent()
             assert inside.x0 < box.x0 < box.x1 < inside.x1, "each number stands in its own panel"
+
+
+def test_p_values_of_twins_are_corrected_over_their_group(make_grid: Callable[..., Any]) -> None:
+    grid = make_grid()
+    grid.fill(["efdmix", "ld-efdmix", "ld-efdmix-gc"], seeds=3)
+    picture, _ = drawn("differences", grid.view())
+    twins = picture.data["differences"]["s1"]["global twin"]
+    assert [one["p"] for one in twins] == [0.25, 0.25]
+    assert [one["p_holm"] for one in twins] == [0.5, 0.5]
 
 
 def test_panels_stand_below_each_other_on_a_small_screen(make_grid: Callable[..., Any]) -> None:
@@ -283,6 +298,13 @@ def test_sweeps_have_the_papers_values_marked_and_gaps_left_open(make_grid: Call
     (line,) = [line for line in ratio.lines if line.get_marker() == "^"]
     np.testing.assert_allclose(np.column_stack(line.get_data()), [[0.2, 50], [0.6, 75]])
     assert [line.get_xdata()[0] for line in ratio.lines if line.get_linestyle() == ":"] == [0.34]
+
+
+def test_the_seeds_of_sweeps_are_those_of_the_split_shown(make_grid: Callable[..., Any]) -> None:
+    grid = make_grid()
+    grid.done("ld-mixstyle~bank=64", "s1", seed=1000)
+    grid.done("ld-mixstyle~bank=64", "s2", seed=1001)
+    assert "seed 1000, shared by all points" in drawn("sensitivity", grid.view())[0].caption
 
 
 def test_localization_is_drawn_by_place_with_chance(make_grid: Callable[..., Any]) -> None:
@@ -453,6 +475,18 @@ def test_without_kept_attention_the_reader_is_told(trained: Path, tmp_path: Path
     picture = make_figure("attention", view_of(tmp_path))
     assert picture.data["cells"] == ["smoke-ld-efdmix-gc-s1-seed0"]
     assert "LD-EFDMix kept no attention.safetensors" in picture.caption
+
+
+def test_attention_is_not_shown_over_images_that_its_model_was_trained_on(trained: Path, tmp_path: Path) -> None:
+    """Cells of another seed have other held-out images."""
+    shutil.copytree(trained, tmp_path / "grid", ignore=shutil.ignore_patterns("*.lock", "plans"))
+    name = "smoke-ld-efdmix-gc-s1-seed"
+    (tmp_path / "grid" / f"{name}0").rename(tmp_path / "grid" / f"{name}1")
+    records = tmp_path / "grid" / "records.jsonl"
+    rows = [json.loads(line) for line in records.read_text().splitlines()]
+    rows = [row | {"cell": f"{name}1", "seed": 1} if row["cell"] == f"{name}0" else row for row in rows]
+    records.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert make_figure("attention", view_of(tmp_path / "grid")).data["cells"] == ["smoke-ld-efdmix-s1-seed0"]
 
 
 def test_images_that_are_gone_leave_the_figures_of_records(trained: Path) -> None:

@@ -208,6 +208,14 @@ def test_worse_images_have_larger_errors():
     assert errors[0] == 0 < errors[1] < errors[2] < errors[4] < errors[3]
 
 
+def test_a_label_without_training_data_is_unknown_and_no_error():
+    scores = np.array([[0.9, np.nan], [0.4, np.nan]])
+    labels = np.array([[1, 1], [1, 0]], dtype=np.int8)
+    verdicts, errors = judge(scores, labels, np.array([0.5, 0.5]))
+    assert verdicts == ["hu", "mu"]
+    assert errors[0] == 0 < errors[1]
+
+
 def test_images_are_the_worst_of_each_model_and_some_at_random():
     one = np.arange(20.0)
     other = one[::-1].copy()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from ldstyle.report.model import Absent, Table
+from ldstyle.report.tables.attention import strength_table
 from ldstyle.report.tables.leaderboard import leaderboard_table
-from ldstyle.report.tables.strength import strength_table
 
 
 def texts(table, name):

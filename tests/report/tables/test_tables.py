@@ -16,8 +16,9 @@ from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures import make_figure
 from ldstyle.report.model import Absent, Table, Value
 from ldstyle.report.tables import make_tables
-from ldstyle.report.tables.ablation import ablation_tables
-from ldstyle.report.tables.complexity import FILE, Conditions, complexity_table, write_complexity
+from ldstyle.report.tables.cost import FILE, Conditions, complexity_table, write_complexity
+from ldstyle.report.tables.differences import ablation_tables
+from ldstyle.report.tables.entries import joined
 from ldstyle.report.tables.formats import FORMATS
 from ldstyle.report.tables.setup import dataset_table, search_space_table, selected_tables
 from ldstyle.runs.backbone import create_network
@@ -529,3 +530,7 @@ def test_methods_with_something_added_stand_with_their_kind(make_grid):
     assert [row.values[0].text for row in table.rows] == [
         *("ERM", "CORAL", "ERM + class balance", "EFDMix + CORAL + SWAD", "LD-EFDMix", "LD-EFDMix + CORAL")
     ]
+
+
+def test_names_are_joined_as_in_a_sentence():
+    assert [joined(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]

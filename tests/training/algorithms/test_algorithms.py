@@ -35,13 +35,9 @@ from ldstyle.runs.processes import OnHost
 from ldstyle.seeding import Streams
 from ldstyle.training.algorithms import build_loss
 from ldstyle.training.algorithms.base import Algorithm
-from ldstyle.training.algorithms.coral import Coral
-from ldstyle.training.algorithms.erm_plus_plus import ErmPlusPlus
-from ldstyle.training.algorithms.fact import Fact
-from ldstyle.training.algorithms.groupdro import GroupDro
-from ldstyle.training.algorithms.miro import Miro
-from ldstyle.training.algorithms.mixup import Mixup
-from ldstyle.training.algorithms.sagm import Sagm
+from ldstyle.training.algorithms.mixing import Fact, Mixup
+from ldstyle.training.algorithms.objectives import Coral, GroupDro, Miro
+from ldstyle.training.algorithms.optimization import ErmPlusPlus, Sagm
 from ldstyle.training.step import StyledLoss
 from ldstyle.types import StyleContext
 

@@ -20,6 +20,7 @@ from ldstyle.benchmark.grid.imagery import DataLocation, prepare_location
 from ldstyle.benchmark.results.data import KnownData, check_data
 from ldstyle.benchmark.results.reading import DamagedFileError
 from ldstyle.benchmark.results.records import CLAIM, RESULT, SCHEMA, read_result
+from ldstyle.runs.checkpoint import LAST, PREVIOUS, SPARE
 
 if TYPE_CHECKING:
     from ldstyle.runs.config import DataConfig, RunConfig
@@ -32,7 +33,8 @@ PARTS = "parts.json"
 TAKEOVER_SECONDS = 60.0
 """Time that a worker lost with its machine is given to be gone before another takes up its run."""
 
-_LEFT_BEHIND = {CLAIM, "last.ckpt", "previous.ckpt", ".lock", "work.lock"}
+_CHECKPOINTS = (LAST, PREVIOUS, SPARE)
+_LEFT_BEHIND = {CLAIM, *_CHECKPOINTS, ".lock", "work.lock"}
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ def run_cell(cell: Cell, *, location: DataLocation, folder: Path, known: KnownDa
         record = _record(cell, location, run, report, evaluation_seconds=time.monotonic() - began)
         _write(folder / RESULT, record)
         # Nothing resumes from here, and the checkpoints of a grid would outweigh all the rest of it.
-        (folder / "last.ckpt").unlink(missing_ok=True)
+        for name in _CHECKPOINTS:
+            (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / EPOCHS, ignore_errors=True)
     return record
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from ldstyle.benchmark.execution.cell_run import Job, Outcome, attempt
+from ldstyle.messages import first_line
 
 GIVE_UP = 4
 """How many times as long as a connection may take an answer is waited for."""
@@ -106,11 +107,11 @@ class RayExecutor:
         try:
             outcome: Outcome = self._ray.get(reference)
         except errors.TaskCancelledError as error:
-            return Outcome(cell, "stopped", error=_first_line(error))
+            return Outcome(cell, "stopped", error=first_line(error))
         except lost as error:
-            return Outcome(cell, "lost", error=_first_line(error))
+            return Outcome(cell, "lost", error=first_line(error))
         except errors.RayError as error:
-            return Outcome(cell, "failed", error=_first_line(error), trace=str(error))
+            return Outcome(cell, "failed", error=first_line(error), trace=str(error))
         return outcome
 
 
@@ -184,7 +185,3 @@ def _attempt(job: Job, threads: int) -> Outcome:
 
     torch.set_num_threads(threads)
     return attempt(job)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

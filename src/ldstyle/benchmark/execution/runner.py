@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import secrets
 import tempfile
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,9 +35,9 @@ from ldstyle.benchmark.results.records import (
     write_failure,
 )
 from ldstyle.files import replace_file, replace_text
-from ldstyle.runs.checkpoint import LAST
-from ldstyle.runs.folder import DONE, METRICS
+from ldstyle.runs.folder import has_trained
 from ldstyle.runs.interruption import Interruption
+from ldstyle.runs.settings import list_differences
 
 ATTEMPTS = 3
 """Workers that a cell may lose before it counts as failed: one that exhausts the memory would take all of them."""
@@ -136,12 +137,14 @@ def check_settings(cells: Sequence[Cell], results: Path) -> None:
     done = read_records(results)
     for cell in cells:
         found = known[cell.slug].differences(cell) if cell.slug in known else {}
-        if not found or not (cell.slug in done or is_claimed(results, cell.slug) or _begun(results / cell.slug)):
+        folder = results / cell.slug
+        begun = cell.slug in done or is_claimed(results, cell.slug) or has_trained(folder) or (folder / RESULT).exists()
+        if not found or not begun:
             continue
-        lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in found.items()]
-        again = "" if cell.slug in done else f", or delete '{results / cell.slug}' to begin it again"
+        again = "" if cell.slug in done else f", or delete '{folder}' to begin it again"
         raise ValueError(
-            f"'{results}' holds {cell.slug} with other settings; choose another --results{again}:\n" + "\n".join(lines)
+            f"'{results}' holds {cell.slug} with other settings; choose another --results{again}:\n"
+            f"{list_differences(found)}"
         )
 
 
@@ -154,11 +157,6 @@ def check_grid_data(cells: Sequence[Cell], results: Path, location: DataLocation
         if (key := (cell.preset, cell.split.target, data)) not in checked:
             check_data(cell, data, known_data(map(cell_result, done.values()), preset=cell.preset))
             checked.add(key)
-
-
-def _begun(folder: Path) -> bool:
-    """Whether something was trained that other settings would throw away."""
-    return any((folder / name).exists() for name in (LAST, METRICS, DONE, RESULT))
 
 
 class _Run:
@@ -200,7 +198,10 @@ class _Run:
         return self._summary
 
     def _start(self) -> None:
-        for _ in range(min(self._executor.free(), len(self._todo))):
+        room = self._executor.free()
+        if not room and not self._flying:  # e.g. before a cluster's first node is up
+            time.sleep(POLL_SECONDS)
+        for _ in range(min(room, len(self._todo))):
             cell = self._todo.popleft()
             held = claim(self._results, cell.slug)
             if held is None:

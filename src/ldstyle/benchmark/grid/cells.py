@@ -13,7 +13,7 @@ from ldstyle.benchmark.grid.presets import Preset, apply_preset
 from ldstyle.data.loading.splits import leave_one_domain_out
 from ldstyle.messages import did_you_mean
 from ldstyle.runs.config import RUNTIME
-from ldstyle.runs.settings import Settings, complete, flatten, merge
+from ldstyle.runs.settings import Settings, complete, differences, merge
 
 T = TypeVar("T")
 
@@ -77,9 +77,7 @@ class Cell:
 
     def differences(self, other: Cell) -> dict[str, tuple[Any, Any]]:
         """Return the settings by dotted name that differ from another's and could change the result."""
-        first, second = dict(flatten(_identity(self))), dict(flatten(_identity(other)))
-        names = [name for name in dict.fromkeys([*first, *second]) if name not in MAY_DIFFER]
-        return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}
+        return differences(_identity(self), _identity(other), ignored=MAY_DIFFER)
 
 
 def _identity(cell: Cell) -> Settings:

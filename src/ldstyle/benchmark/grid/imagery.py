@@ -74,15 +74,20 @@ def find_location(
     if data == SYNTHETIC_DATA:
         root = cache / "drawn" / f"{preset.scenes}-of-{preset.pixels}px"
         return DataLocation(str(root), str(cache), sea, scenes=preset.scenes, pixels=preset.pixels)
-    named = data or os.environ.get("LDSTYLE_DATA")
-    if not named:
+    path = named_path(data)
+    if path is None:
         raise ValueError("Data are needed: --data DIR, --data TABLE.csv, --data synthetic, or $LDSTYLE_DATA.")
-    root = Path(named).expanduser().absolute()
-    if not root.exists():
-        raise FileNotFoundError(f"There are no data '{root}'. Give a data folder, a CSV, or `--data synthetic`.")
+    if not path.exists():
+        raise FileNotFoundError(f"There are no data '{path}'. Give a data folder, a CSV, or `--data synthetic`.")
     label_map = None if mapping is None else str(mapping.expanduser().absolute())
-    folder = root.parent if root.is_file() else root
+    folder = path.parent if path.is_file() else path
     return DataLocation(str(folder), str(cache), sea, label_map, labels=tuple(labels), ignore=tuple(ignore))
+
+
+def named_path(data: str | None) -> Path | None:
+    """Return the absolute path of a data folder or CSV, by default ``$LDSTYLE_DATA``; ``None`` if neither is given."""
+    named = data or os.environ.get("LDSTYLE_DATA")
+    return Path(named).expanduser().absolute() if named else None
 
 
 @dataclass(frozen=True)
@@ -116,8 +121,9 @@ def choose_grid_domains(data: str | None, location: DataLocation, names: Sequenc
 
         found = find_domains(Path(location.root), names) if not location.scenes else dict.fromkeys(DOMAINS)
         return Domains(tuple(choose_domains(found, names)))  # type: ignore[arg-type]
-    if data is not None and Path(data).is_file():
-        return Domains(tuple(dict.fromkeys(open_table(Path(data), report=fail).domains)))
+    table = named_path(data)
+    if table is not None and table.is_file():
+        return Domains(tuple(dict.fromkeys(open_table(table, report=fail).domains)))
     present = find_domains(Path(location.root))
     official = tuple(official_domains(present))
     if len(official) < 2:

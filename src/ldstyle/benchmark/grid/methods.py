@@ -15,6 +15,7 @@ from ldstyle.runs.settings import (
     method_settings,
     read_settings,
     split_ending,
+    split_endings,
     with_ending,
 )
 
@@ -138,23 +139,17 @@ def load_method(name_or_path: str) -> Method:
 def plain_name(name: str) -> str:
     """Return a method's name without its additions: ``ld-efdmix`` of ``ld-efdmix+coral+swad``."""
     try:
-        base, ending = split_ending(name)
+        return split_endings(name)[0]
     except ValueError:  # no name that load_method takes, but a record may hold any
         return name
-    return name if ending is None else plain_name(base)
 
 
 def method_title(name: str) -> str | None:
     """Return a method's name in tables; ``None`` for one that is not built in."""
-    plain = plain_name(name)
-    if plain not in TITLES:
+    if plain_name(name) not in TITLES:
         return None
-    added = name.removeprefix(plain)
-    title = TITLES[plain]
-    while added:
-        ending = next(ending for ending in ENDINGS if added == f"+{ending}" or added.startswith(f"+{ending}+"))
-        title, added = f"{title} + {ENDINGS[ending]}", added.removeprefix(f"+{ending}")
-    return title
+    plain, endings = split_endings(name)
+    return " + ".join([TITLES[plain], *(ENDINGS[ending] for ending in endings)])
 
 
 def load_methods(names: Iterable[str]) -> tuple[Method, ...]:

@@ -248,6 +248,11 @@ class CellResult:
     error: str | None = None
     record: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def trained_on(self) -> tuple[str, ...]:
+        """Domains that the run was trained on."""
+        return (self.target,) if self.oracle else self.sources
+
     def score(self, metric: str, part: str) -> float | None:
         """Return a metric on a part of the target; ``ap.LABEL`` is a label's average precision."""
         table = self.scores.get(part)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from ldstyle.data.domains.scene_table import file_stem
+from ldstyle.messages import first_line
 
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError, OSError, SafetensorError)
 
@@ -94,8 +95,7 @@ def reading(path: Path, *, within: Path) -> Iterator[None]:
     except KeyError as error:
         raise DamagedFileError(path, f"has no entry {error}") from error
     except _UNREADABLE as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DamagedFileError(path, f"cannot be read: {text}") from error
+        raise DamagedFileError(path, f"cannot be read: {first_line(error)}") from error
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -306,22 +307,14 @@ def _unfinished(results: Path, cell: Cell, damaged: list[DamagedFileError] | Non
         status, error = "failed", f"'{folder / FAILURE}' is damaged"
         with left_out(damaged), reading(folder / FAILURE, within=results):
             error = typed("error", read_json(folder / FAILURE, within=results)["error"], str)
+    return replace(planned_result(cell), status=status, epochs=_epochs(folder), error=error)
+
+
+def planned_result(cell: Cell) -> CellResult:
+    """Return the state of a cell that was never begun."""
     split = cell.split
-    return CellResult(
-        cell.slug,
-        cell.method,
-        cell.title,
-        split.name,
-        split.sources,
-        split.target,
-        cell.seed,
-        cell.preset,
-        cell.oracle,
-        status=status,
-        epochs=_epochs(folder),
-        error=error,
-        record=cell.describe(),
-    )
+    names = (cell.slug, cell.method, cell.title, split.name, split.sources, split.target)
+    return CellResult(*names, cell.seed, cell.preset, cell.oracle, record=cell.describe())
 
 
 def _epochs(folder: Path) -> int:

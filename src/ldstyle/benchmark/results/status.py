@@ -90,7 +90,7 @@ def _progress(cell: CellResult) -> str:
 
 
 def _first_line(error: str | None) -> str:
-    return (error or "").splitlines()[0] if error else ""
+    return (error or "").partition("\n")[0]
 
 
 def duration(seconds: float) -> str:

@@ -78,11 +78,14 @@ def rebuild_scores(results: Path, cell: CellResult) -> dict[str, Any]:
 
 
 def check_predictions(results: Path, *, damaged: list[DamagedFileError] | None = None) -> dict[str, list[Difference]]:
-    """Rebuild the tables of all finished cells and return, by cell, what differs from the records.
+    """Rebuild the tables of all finished cells and return, by cell, the differences from the records.
 
     Args:
         results: The results folder.
         damaged: Files that cannot be read are added to it; their cells are left out either way.
+
+    Returns:
+        The differences of every cell that could be checked, none where its tables are equal.
     """
     found = {}
     for cell in read_results(results, damaged=damaged):
@@ -90,7 +93,7 @@ def check_predictions(results: Path, *, damaged: list[DamagedFileError] | None =
             with left_out(damaged):
                 rebuilt = rebuild_scores(results, cell)
                 found[cell.cell] = compare(cell.record, {"scores": rebuilt}, names=("scores",))
-    return {name: differences for name, differences in found.items() if differences}
+    return found
 
 
 def choose_cell(results: Sequence[CellResult], *, seed: int) -> CellResult:

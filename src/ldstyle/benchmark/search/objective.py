@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import optuna
+from filelock import FileLock
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ldstyle.benchmark.search.spaces import Parameter, suggest
-from ldstyle.benchmark.search.storage import ERROR, FOLDS, WORKER, retry_history
+from ldstyle.benchmark.search.storage import ERROR, FOLDS, WORKER, WORKERS, retry_history
+from ldstyle.data.domains.scene_table import file_stem
 from ldstyle.data.loading.splits import SourceFold, split_domain
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.settings import Settings, config_from, merge, nested
@@ -71,35 +74,45 @@ class Objective:
         drawn = {parameter.setting: suggest(trial, parameter) for parameter in self.space}
         settings = merge(self.settings, nested(drawn))
         folder = self.out / "runs" / _digest(settings)
+        locks = self.out / WORKERS
+        locks.mkdir(parents=True, exist_ok=True)
         try:
-            value = self._mean_over_folds(trial, settings, folder)
+            # Another worker may have drawn the same values, above all of few categories: one after the other.
+            with FileLock(locks / f"{folder.name}.run.lock"), self._runs_in(folder):
+                return self._mean_over_folds(trial, settings, folder)
         except KeyboardInterrupt:
             trial.study.enqueue_trial(trial.params, user_attrs={FOLDS: trial.user_attrs.get(FOLDS, {})})
             raise
         except Exception as error:
             if not isinstance(error, optuna.TrialPruned):
                 trial.set_user_attr(ERROR, f"{type(error).__name__}: {error}")
-            self._clear(folder)
             raise
-        self._clear(folder)
-        return value
+
+    @contextmanager
+    def _runs_in(self, folder: Path) -> Iterator[None]:
+        """Delete the runs of a trial at its end, unless they are kept or the trial was stopped and resumes later."""
+        stopped = False
+        try:
+            yield
+        except KeyboardInterrupt:
+            stopped = True
+            raise
+        finally:
+            if not stopped and not self.keep_runs:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _mean_over_folds(self, trial: optuna.Trial, settings: Settings, folder: Path) -> float:
         scores: dict[str, float] = dict(trial.user_attrs.get(FOLDS, {}))
         mean = 0.0
         for step, fold in enumerate(self.folds):
             if fold.held_out not in scores:
-                scores[fold.held_out] = self.score(fold_config(settings, fold, folder / fold.held_out), fold)
+                scores[fold.held_out] = self.score(fold_config(settings, fold, folder / file_stem(fold.held_out)), fold)
                 trial.set_user_attr(FOLDS, scores)
             mean = float(np.mean([scores[done.held_out] for done in self.folds[: step + 1]]))
             trial.report(mean, step)
             if step + 1 < len(self.folds) and trial.should_prune():
                 raise optuna.TrialPruned
         return mean
-
-    def _clear(self, folder: Path) -> None:
-        if not self.keep_runs:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def admitted(trial: optuna.Trial, *, budget: int) -> bool:

@@ -25,6 +25,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
+from ldstyle.messages import first_line
+
 JOURNAL = "journal.log"
 WORKERS = "workers"
 WORKER = "worker"
@@ -74,7 +76,7 @@ def open_storage(out: Path, url: str | None = None, *, heartbeat_seconds: int = 
     shown = re.sub(r"//[^@/]*@", "//…@", url)  # a password is nobody else's business
     raise ValueError(
         f"--storage must be the URL of a database that can be opened, e.g. sqlite:///search.db; got {shown!r}: "
-        f"{str(problem).splitlines()[0]}"
+        f"{first_line(problem)}"
     ) from None
 
 

@@ -30,7 +30,17 @@ from ldstyle.benchmark.search.storage import ERROR, HEARTBEAT_SECONDS, open_stor
 from ldstyle.data.loading.splits import SourceFold, leave_one_source_out
 from ldstyle.files import replace_file, replace_text
 from ldstyle.runs.config import RUNTIME
-from ldstyle.runs.settings import Settings, complete, config_from, dump_settings, flatten, merge, nested
+from ldstyle.runs.settings import (
+    Settings,
+    complete,
+    config_from,
+    differences,
+    dump_settings,
+    flatten,
+    list_differences,
+    merge,
+    nested,
+)
 
 SHARED = "shared"
 """Name of the study of the optimizer's parameters, and of the file of its result."""
@@ -229,12 +239,10 @@ def open_study(config: SearchConfig, phase: Phase, storage: BaseStorage) -> optu
     if saved is None:
         study.set_user_attr(IDENTITY, identity)
         return study
-    differing = [key for key in dict.fromkeys([*saved, *identity]) if saved.get(key) != identity.get(key)]
-    if differing:
-        lines = [f"  {key}: {saved.get(key)!r} there, {identity.get(key)!r} now" for key in differing]
+    if found := differences(saved, identity):
         raise ValueError(
             f"'{config.storage or config.out}' holds the search {study.study_name!r} with other settings; choose "
-            "another --out:\n" + "\n".join(lines)
+            f"another --out:\n{list_differences(found)}"
         )
     return study
 

@@ -10,52 +10,21 @@ from ldstyle.data.domains.scene_table import Progress
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``data import``."""
-    command.add_argument(
-        "--torchgeo", required=True, metavar="NAME", help="class in torchgeo.datasets, e.g. BigEarthNetV2"
-    )
-    command.add_argument("--data", type=Path, required=True, help="folder of the data set; nothing is downloaded")
-    command.add_argument("--out", type=Path, required=True, help="folder to write, new or of the same command")
-    command.add_argument(
-        "--domain-by",
-        required=True,
-        metavar="NAME",
-        help="domain of an image: a column of the data set's metadata table (e.g. country), season, or split",
-    )
-    command.add_argument(
-        "--splits",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="splits of the data set (default: those of train, val and test that it has)",
-    )
-    command.add_argument(
-        "--bands",
-        type=int,
-        nargs="+",
-        default=[],
-        metavar="BAND",
-        help="bands to write, from 1 (default: all)",
-    )
-    command.add_argument(
-        "--range",
-        type=float,
-        nargs=2,
-        metavar=("LOW", "HIGH"),
-        help="values that become 0 and 255 in 8-bit images (default: values are kept)",
-    )
-    command.add_argument(
-        "--dtype",
-        metavar="TYPE",
-        help="type of the values written: uint8, uint16, int16 or float32 (default: by the first image)",
-    )
-    command.add_argument(
-        "--option",
-        type=_option,
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="further arguments of the data set, e.g. sensors=s2 (default: none)",
-    )
+    add = command.add_argument
+    add("--torchgeo", required=True, metavar="NAME", help="class in torchgeo.datasets, e.g. BigEarthNetV2")
+    add("--data", type=Path, required=True, help="folder of the data set; nothing is downloaded")
+    add("--out", type=Path, required=True, help="folder to write, new or of the same command")
+    text = "domain of an image: a column of the data set's metadata table (e.g. country), season, or split"
+    add("--domain-by", required=True, metavar="NAME", help=text)
+    text = "splits of the data set (default: those of train, val and test that it has)"
+    add("--splits", nargs="+", default=[], metavar="NAME", help=text)
+    add("--bands", type=int, nargs="+", default=[], metavar="BAND", help="bands to write, from 1 (default: all)")
+    text = "values that become 0 and 255 in 8-bit images (default: values are kept)"
+    add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=text)
+    text = "type of the values written: uint8, uint16, int16 or float32 (default: by the first image)"
+    add("--dtype", metavar="TYPE", help=text)
+    text = "further arguments of the data set, e.g. sensors=s2 (default: none)"
+    add("--option", type=_option, nargs="+", default=[], metavar="KEY=VALUE", help=text)
 
 
 def run(arguments: argparse.Namespace, progress: Progress) -> list[str]:

@@ -10,83 +10,35 @@ from ldstyle.data.domains.scene_table import Progress
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``data tile``."""
-    command.add_argument("scenes", type=Path, nargs="+", metavar="SCENE", help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
-    command.add_argument(
-        "--labels",
-        type=Path,
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="polygons (.geojson, .json, .gpkg), or a raster of classes for each scene",
-    )
-    command.add_argument("--out", type=Path, required=True, help="folder to write, new or of the same command")
-    command.add_argument("--size", type=int, default=256, help="side of a tile in pixels (default: %(default)s)")
-    command.add_argument("--stride", type=int, help="pixels from a tile to the next (default: the size)")
-    command.add_argument(
-        "--block",
-        type=int,
-        default=8,
-        help="tiles along the side of a spatial block, which no split separates (default: %(default)s)",
-    )
-    command.add_argument(
-        "--gap", type=int, help="width in pixels of the strip without tiles between blocks (default: the size)"
-    )
-    command.add_argument(
-        "--domain",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="domain of all scenes, or of each (default: the folder of --out)",
-    )
-    command.add_argument(
-        "--label-column",
-        default="label",
-        metavar="NAME",
-        help="attribute that holds the class of a polygon (default: label)",
-    )
-    command.add_argument(
-        "--classes",
-        type=_class,
-        nargs="+",
-        default=[],
-        metavar="VALUE=LABEL",
-        help="label of each class; other classes are omitted (default: the polygons' classes; required for rasters)",
-    )
-    command.add_argument(
-        "--one-label", metavar="NAME", help="label of all polygons, whatever their attributes (default: by attribute)"
-    )
-    command.add_argument(
-        "--labels-crs",
-        metavar="CRS",
-        help="reference system of the polygons, e.g. EPSG:4326 (default: that of the file)",
-    )
-    command.add_argument("--layer", metavar="NAME", help="layer of the polygons (default: the first)")
-    command.add_argument(
-        "--present",
-        type=float,
-        default=0.01,
-        metavar="FRACTION",
-        help="a label that covers at least this fraction of a tile is present (default: %(default)s)",
-    )
-    command.add_argument(
-        "--absent",
-        type=float,
-        default=0.001,
-        metavar="FRACTION",
-        help="a label that covers at most this fraction is absent; between the two it is unknown (default: "
-        "%(default)s)",
-    )
-    command.add_argument(
-        "--min-valid", type=float, default=0.5, help="fraction of a tile that must have data (default: %(default)s)"
-    )
-    command.add_argument(
-        "--workers", type=int, default=1, help="processes, each with about 180 MB (default: %(default)s)"
-    )
-    command.add_argument(
-        "--allow-virtual",
-        action="store_true",
-        help="open any format of GDAL; virtual rasters such as VRT read every file and address that they contain",
-    )
+    add = command.add_argument
+    add("scenes", type=Path, nargs="+", metavar="SCENE", help="GeoTIFF, PNG, JPEG or JPEG 2000 file")
+    text = "polygons (.geojson, .json, .gpkg), or a raster of classes for each scene"
+    add("--labels", type=Path, nargs="+", required=True, metavar="FILE", help=text)
+    add("--out", type=Path, required=True, help="folder to write, new or of the same command")
+    add("--size", type=int, default=256, help="side of a tile in pixels (default: %(default)s)")
+    add("--stride", type=int, help="pixels from a tile to the next (default: the size)")
+    text = "tiles along the side of a spatial block, which no split separates (default: %(default)s)"
+    add("--block", type=int, default=8, help=text)
+    add("--gap", type=int, help="width in pixels of the strip without tiles between blocks (default: the size)")
+    text = "domain of all scenes, or of each (default: the folder of --out)"
+    add("--domain", nargs="+", default=[], metavar="NAME", help=text)
+    text = "attribute that holds the class of a polygon (default: label)"
+    add("--label-column", default="label", metavar="NAME", help=text)
+    text = "label of each class; other classes are omitted (default: the polygons' classes; required for rasters)"
+    add("--classes", type=_class, nargs="+", default=[], metavar="VALUE=LABEL", help=text)
+    text = "label of all polygons, whatever their attributes (default: by attribute)"
+    add("--one-label", metavar="NAME", help=text)
+    text = "reference system of the polygons, e.g. EPSG:4326 (default: that of the file)"
+    add("--labels-crs", metavar="CRS", help=text)
+    add("--layer", metavar="NAME", help="layer of the polygons (default: the first)")
+    text = "a label that covers at least this fraction of a tile is present (default: %(default)s)"
+    add("--present", type=float, default=0.01, metavar="FRACTION", help=text)
+    text = "a label that covers at most this fraction is absent; between the two it is unknown (default: %(default)s)"
+    add("--absent", type=float, default=0.001, metavar="FRACTION", help=text)
+    add("--min-valid", type=float, default=0.5, help="fraction of a tile that must have data (default: %(default)s)")
+    add("--workers", type=int, default=1, help="processes, each with about 180 MB (default: %(default)s)")
+    text = "open any format of GDAL; virtual rasters such as VRT read every file and address that they contain"
+    add("--allow-virtual", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace, progress: Progress) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from ldstyle.data.domains.discovery import read_domains
 from ldstyle.data.domains.scene_table import Progress, SceneTable
 from ldstyle.data.loading.bands import find_format
 from ldstyle.data.loading.image_format import ImageFormat
@@ -40,7 +39,7 @@ from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG, is_done
 from ldstyle.runs.model_file import load_model
 from ldstyle.runs.settings import load_config
-from ldstyle.runs.sources import measure_channels
+from ldstyle.runs.sources import measure_channels, read_tables
 from ldstyle.runs.weights import ATTENTION, load_attention
 
 SCHEMA = 1
@@ -174,8 +173,8 @@ def judge_run(
     chosen = tuple(dict.fromkeys(thresholds))
     sources.append(ActivationSource(network, side, chosen, average_flips, tuple(scales)))
     if probe_size is not None:
-        tables = [known.get(name) or read_domain(config, model, name, folder_of_data) for name in config.data.sources]
-        sources.append(setting.probe(tables, config.backbone, probe_size, thresholds))
+        trained = [known.get(name) or read_domain(config, model, name, folder_of_data) for name in config.data.sources]
+        sources.append(setting.probe(trained, config.backbone, probe_size, thresholds))
     subject = {
         "run": str(folder),
         "method": config.method,
@@ -191,7 +190,9 @@ def judge_run(
             "most": most,
         },
     }
-    return _judged(subject, model.vocabulary, parts, sources, config.optimizer.batch_size, display)
+    batch_size = config.optimizer.batch_size
+    tables = [judge_part(part, sources, batch_size=batch_size, progress=display.work) for part in parts]
+    return Judgement(subject, model.vocabulary, parts, tables, sources)
 
 
 def judge_data(
@@ -221,12 +222,8 @@ def judge_data(
     """
     device, display = torch.device(device), display or Display()
     _check(domains, thresholds, None, probe_size)
-    mapping = None if data.mapping is None else Path(data.mapping).expanduser()
     names = list(dict.fromkeys([*domains, *(data.sources if probe_size else ())]))
-    tables = {
-        table.domain: table
-        for table in read_domains(Path(data.root).expanduser(), names, sea=data.sea, mapping=mapping)
-    }
+    tables = {table.domain: table for table in read_tables(data, names)}
     rows = [split_domain(table, seed=seed).train for table in tables.values()]
     found = find_format(data.bands, data.range, list(tables.values()), rows, progress=display.work)
     setting = _Setting(data.sources, seed, data.size, Path(data.cache_dir).expanduser(), device, display, found)
@@ -246,7 +243,8 @@ def judge_data(
             "most": most,
         },
     }
-    return _judged(subject, tables[domains[0]].vocabulary, parts, sources, _BATCH, display)
+    judged = [judge_part(part, sources, batch_size=_BATCH, progress=display.work) for part in parts]
+    return Judgement(subject, tables[domains[0]].vocabulary, parts, judged, sources)
 
 
 @dataclass(frozen=True)
@@ -315,18 +313,6 @@ def write_judgement(folder: Path, judgement: Judgement) -> tuple[Path, Path]:
     writer.writerows(judgement.rows())
     replace_text(folder / TABLE, text.getvalue())
     return folder / REPORT, folder / TABLE
-
-
-def _judged(
-    subject: Mapping[str, Any],
-    vocabulary: tuple[str, ...],
-    parts: Sequence[Part],
-    sources: Sequence[AttentionSource],
-    batch_size: int,
-    display: Display,
-) -> Judgement:
-    tables = [judge_part(part, sources, batch_size=batch_size, progress=display.work) for part in parts]
-    return Judgement(subject, vocabulary, parts, tables, sources)
 
 
 def _completed(row: Mapping[str, float | int | None], table: Mapping[str, Any]) -> dict[str, float | int | None]:

@@ -46,6 +46,13 @@ def linear_maps(backbone: nn.Module, head: LinearHead, feats: Tensor) -> Tensor:
     return class_activation_maps(feats.detach(), classifier_weight(backbone, head))
 
 
+def linear_logits(backbone: nn.Module, head: LinearHead, maps: Tensor) -> Tensor:
+    """Return the logits of raw maps, (B, L): their means plus the bias, so without the dropout of the pass."""
+    bias = getattr(backbone.get_submodule(head.classifier), "bias", None)
+    logits = maps.mean(dim=(2, 3))
+    return logits + bias.detach().float() if isinstance(bias, Tensor) else logits
+
+
 def classifier_weight(backbone: nn.Module, head: LinearHead) -> Tensor:
     """Return the weight of the linear classifier, (L, C), detached."""
     weight: Tensor = backbone.get_submodule(head.classifier).weight  # type: ignore[assignment]

@@ -40,7 +40,7 @@ class FigureEntry(NamedTuple):
 FIGURES: Mapping[str, FigureEntry] = MappingProxyType(
     {
         "method": FigureEntry("The method in a picture", "explanation", "method_picture"),
-        "class-samples": FigureEntry("Class samples", "samples", "class_samples_figure"),
+        "class-samples": FigureEntry("Class samples", "images", "class_samples_figure"),
         "training-curves": FigureEntry("Training curves", "curves", "training_curves"),
         "label-ap": FigureEntry("Average precision by label", "labels", "label_precision"),
         "differences": FigureEntry("Paired differences", "differences", "paired_differences"),

@@ -86,7 +86,7 @@ def _selection(masked: bool) -> str:
 
 
 def _choose(results: Results) -> list[CellResult]:
-    """Take one cell with learned attention and one with cached maps, of the same split and seed if possible."""
+    """Take one cell with learned attention and one with cached maps, which hold out the same images."""
     learned = first_trained(
         results,
         lambda cell: cell.method == "ld-efdmix" and has_attention(results, cell),
@@ -100,7 +100,6 @@ def _choose(results: Results) -> list[CellResult]:
         results,
         lambda cell: cell.method == "ld-efdmix-gc" and alongside(cell),
         lambda cell: cell.attention_source == "gradcam" and alongside(cell),
-        lambda cell: cell.attention_source == "gradcam",
     )
     found = [cell for cell in (learned, cached) if cell is not None]
     if not found:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin, without_style
 from ldstyle.benchmark.results.statistics import LEAST_VALUES, Difference, smallest_p
-from ldstyle.benchmark.results.view import Results
+from ldstyle.benchmark.results.view import Results, correct
 from ldstyle.report.figures.style import (
     FAINT,
     INK,
@@ -84,7 +84,7 @@ def _groups(grid: Results, split: str | None) -> dict[str, list[Difference]]:
         groups["ERM"] = grid.compare(BASELINE, methods=methods, split=split, part=PART)
     for group, other in _COUNTERPARTS.items():
         pairs = {name: base for name in methods if (base := other(name)) in grid.done_titles and base}
-        groups[group] = [grid.difference(name, base, split=split, part=PART) for name, base in pairs.items()]
+        groups[group] = correct(grid.difference(name, base, split=split, part=PART) for name, base in pairs.items())
     return {name: group for name, group in groups.items() if group}
 
 

@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 from ldstyle.benchmark.grid.methods import leading_pair
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.images import first_trained, load_cell
-from ldstyle.report.figures.operators import OWN_STYLE, apply_operators
-from ldstyle.report.figures.scene_pairs import Scene, core, label_colours, scene_pairs, tint_regions
+from ldstyle.report.figures.operators import (
+    OWN_STYLE,
+    Scene,
+    apply_operators,
+    core,
+    label_colours,
+    scene_pairs,
+    tint_regions,
+)
 from ldstyle.report.figures.style import (
     QUIET,
     SMALL_WIDTH,

@@ -1,9 +1,9 @@
-"""Images, masks and trained models of a grid, for the figures that need more than numbers."""
+"""Images, masks and trained models of a grid, for the figures that need them, and the figure of class samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ from torch import Tensor
 from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.reading import DamagedFileError, reading
 from ldstyle.benchmark.results.view import Results
+from ldstyle.data.domains.samples import class_samples, pick_samples
 from ldstyle.data.domains.scene_table import SceneTable
 from ldstyle.data.loading.bands import load_image, read_picture
 from ldstyle.data.loading.decode import decode_mask
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.deploy.classifier import Classifier, load
-from ldstyle.report.figures.style import UnavailableError, require_done
+from ldstyle.report.figures.style import Plate, UnavailableError, require_done
 from ldstyle.runs.folder import CONFIG
 from ldstyle.runs.model_file import DESCRIPTION, WEIGHTS, LoadedModel
 from ldstyle.runs.settings import load_config
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
     from ldstyle.nn import StyledNet
 
 BATCH = 32
+NO_MODELS = (
+    "Weights are needed, and no finished cell has them here: CELL/model.safetensors and CELL/model.json. Make the "
+    "report from the folder the grid was run in."
+)
+
+_LABELS = 12
+"""Most labels that are shown; of more, the most frequent ones."""
+
+_COLUMNS = 9
+_PIXELS = 128
 
 
 def read_tables(results: Results, cell: CellResult | None = None) -> dict[str, SceneTable]:
@@ -49,12 +60,11 @@ def read_tables(results: Results, cell: CellResult | None = None) -> dict[str, S
 
 def unseen(tables: Mapping[str, SceneTable], cell: CellResult) -> dict[str, SceneTable]:
     """Return the images that a run was not trained on: the whole target, and validation and test parts of sources."""
-    trained = (cell.target,) if cell.oracle else cell.sources
     kept = {}
     for name, table in tables.items():
         split = split_domain(table, seed=cell.seed)
         rows = np.sort(np.concatenate([split.validation, split.test]))
-        kept[name] = table.select(rows) if name in trained else table
+        kept[name] = table.select(rows) if name in cell.trained_on else table
     return kept
 
 
@@ -143,7 +153,44 @@ def load_cell(results: Results, cell: CellResult) -> TrainedCell:
     return TrainedCell(cell, classifier, attention)
 
 
-NO_MODELS = (
-    "Weights are needed, and no finished cell has them here: CELL/model.safetensors and CELL/model.json. Make the "
-    "report from the folder the grid was run in."
-)
+def class_samples_figure(results: Results) -> Plate:
+    """Draw samples of each label, a row per label and a block of columns per domain."""
+    tables = _most_frequent(list(read_tables(results).values()))
+    per_cell = max(1, min(3, _COLUMNS // len(tables)))
+    known = len(results.main.done[0].vocabulary)
+    shown = tables[0].vocabulary
+    caption = (
+        f"Images of each label in each domain, up to {per_cell} per label, drawn at random from all "
+        f"{', '.join(f'{len(table):,} images of {table.domain}' for table in tables)} that have it "
+        "(where a domain sorts its images into folders, from those in which the label is most frequent). An image may "
+        f"have other labels too.{f' The {len(shown)} most frequent of {known} labels.' if len(shown) < known else ''}"
+    )
+
+    bands = results.main.done[0].shown
+    data = {
+        table.domain: {
+            "images": len(table),
+            "shown": {
+                label: [table.keys[row] for row in rows]
+                for label, rows in zip(shown, pick_samples(table, per_cell=per_cell), strict=True)
+            },
+        }
+        for table in tables
+    }
+    return Plate(
+        caption, lambda: class_samples(tables, per_cell=per_cell, size=_PIXELS, shown=bands), data, photographic=True
+    )
+
+
+def _most_frequent(tables: list[SceneTable]) -> list[SceneTable]:
+    """Leave out the labels that are rare over all domains, where there are too many for one figure."""
+    frequency = sum((table.labels == 1).mean(axis=0) for table in tables)
+    if len(tables[0].vocabulary) <= _LABELS:
+        return tables
+    kept = np.sort(np.argsort(-np.asarray(frequency), kind="stable")[:_LABELS])
+    return [_only(table, kept.tolist()) for table in tables]
+
+
+def _only(table: SceneTable, labels: list[int]) -> SceneTable:
+    names = tuple(table.vocabulary[label] for label in labels)
+    return replace(table, vocabulary=names, labels=table.labels[:, labels].copy(), masks=None, mask_bits=None)

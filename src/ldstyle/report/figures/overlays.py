@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ldstyle.data.domains.samples import save_figure
-from ldstyle.data.domains.scene_table import SceneTable
+from ldstyle.data.domains.scene_table import SceneTable, file_stem
 from ldstyle.data.loading.bands import read_picture
 from ldstyle.data.loading.decode import decode_mask
 from ldstyle.deploy.explain import blend
@@ -196,7 +196,7 @@ def write_sheets(folder: Path, judgement: Judgement) -> list[Path]:
     last = {part.domain: part for part in judgement.parts}
     paths = []
     for domain, part in last.items():
-        paths.append(folder / f"{domain}.png")
+        paths.append(folder / f"{file_stem(domain)}.png")
         save_figure(attention_sheet(part, judgement.sources), paths[-1])
     return paths
 

@@ -13,7 +13,7 @@ from ldstyle.benchmark.grid.methods import TITLES
 from ldstyle.benchmark.paper import TABLE_3
 from ldstyle.benchmark.results.statistics import Entry
 from ldstyle.benchmark.results.view import Results
-from ldstyle.benchmark.studies import SWEEPS, Sweep, sweep_points
+from ldstyle.benchmark.studies import SWEEPS, Sweep, sweep_points, value_text
 from ldstyle.report.figures.style import (
     GREY,
     INK,
@@ -42,11 +42,12 @@ def sensitivity_panels(results: Results) -> Plate:
         command = results.command("sensitivity")
         raise UnavailableError(f"There are no sweeps among these results. Run `{command}`.", optional=True)
     split, target = swept.cells[0].split, swept.cells[0].target
+    swept = swept.on(split)
     found = {sweep.name: sweep_points(results, sweep, split=split, part=PART) for sweep in SWEEPS}
     means = {sweep.name: results.main.entry(sweep.base, split=split, part=PART).mean for sweep in SWEEPS}
     marked = "Dotted: the value that Table 3 selects for this target. " if target in TABLE_3 else ""
     caption = (
-        f"mAP on {target_text(swept.on(split))} ({split}) as one setting varies; seed{'s' * (len(swept.seeds) > 1)} "
+        f"mAP on {target_text(swept)} ({split}) as one setting varies; seed{'s' * (len(swept.seeds) > 1)} "
         f"{', '.join(map(str, swept.seeds))}, shared by all points and different from those of the main runs. "
         f"{marked}Dashed: mean of the main runs of the same method, where there are any. One run per point and seed: "
         "differences within the spread of seeds mean nothing."
@@ -109,13 +110,13 @@ def _sweep(axes: Axes, sweep: Sweep, points: Sequence[tuple[Any, Entry]], look: 
     chosen = _selected(sweep, target)
     if sweep.setting == "stages":  # sets of stages have no order that a line could follow
         positions: list[float] = list(range(len(values)))
-        axes.set_xticks(positions, ["+".join(map(str, value)) for value in values], rotation=45, ha="right", size=6.5)
+        axes.set_xticks(positions, [value_text(value) for value in values], rotation=45, ha="right", size=6.5)
         chosen = values.index(tuple(chosen)) if chosen is not None and tuple(chosen) in values else None
     else:
         positions = [float(value) for value in values]
         if sweep.name in _LOGARITHMIC:
             axes.set_xscale("log")
-        axes.set_xticks(positions, [f"{value:g}" for value in values])
+        axes.set_xticks(positions, [value_text(value) for value in values])
         axes.minorticks_off()
     if chosen is not None:
         axes.axvline(chosen, color=GREY, linewidth=1.2, linestyle=":", zorder=1)

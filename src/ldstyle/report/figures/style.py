@@ -221,7 +221,9 @@ def _known(method: str) -> Look | None:
         return None if look is None else replace(look, line=(0, (6, 1, 1, 1, 1, 1)), fill="top")
     if method.endswith("-paper"):
         look = _known(method.removesuffix("-paper"))
-        return None if look is None else replace(look, line=(0, (3, 1, 1, 1)), marker=_BARE[look.marker])
+        return (
+            None if look is None else replace(look, line=(0, (3, 1, 1, 1)), marker=_BARE.get(look.marker, look.marker))
+        )
     if method in _OTHERS:
         return _OTHERS[method]
     if method in _OPERATORS:

@@ -121,7 +121,7 @@ def style_statistics(results: Results) -> Plate:
 
 def _counted(tables: Mapping[str, SceneTable], cell: CellResult) -> str:
     """Return the images that samples are drawn from, e.g. ``all 656 images of drone and 600 held-out ones of ucm``."""
-    trained = (cell.target,) if cell.oracle else cell.sources
+    trained = cell.trained_on
     whole = [f"all {len(table):,} images of {name}" for name, table in tables.items() if name not in trained]
     parts = [f"{len(table):,} held-out images of {name}" for name, table in tables.items() if name in trained]
     return " and ".join([*whole, *parts])

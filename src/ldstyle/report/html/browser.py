@@ -37,7 +37,7 @@ AT_RANDOM = 12
 
 THUMBNAIL = 128
 HIT, MISSED, FALSE_ALARM, ABSENT, UNKNOWN = "hmfau"
-"""Verdicts on a label: true positive, false negative, false positive, true negative, unknown truth."""
+"""Verdicts on a label: true positive, false negative, false positive, true negative, unknown truth or score."""
 
 OPACITY = 0.7
 """Of the greatest heat; the image stays visible below."""
@@ -172,7 +172,7 @@ def judge(
     """Judge every label of every image.
 
     Args:
-        scores: Probabilities, (N, L).
+        scores: Probabilities, NaN for labels without training data, (N, L).
         labels: 1 present, 0 absent, -1 unknown, (N, L).
         thresholds: A label is found where its score reaches this, (L,).
 
@@ -182,7 +182,7 @@ def judge(
     """
     found = scores >= thresholds
     table = np.where(labels == 1, np.where(found, HIT, MISSED), np.where(found, FALSE_ALARM, ABSENT))
-    table = np.where(labels == -1, UNKNOWN, table)
+    table = np.where((labels == -1) | np.isnan(scores), UNKNOWN, table)
     wrong = (table == MISSED) | (table == FALSE_ALARM)
     margin = np.where(wrong, np.abs(scores - thresholds), 0.0).sum(axis=1)
     errors: NDArray[np.float64] = wrong.sum(axis=1) + margin / (scores.shape[1] + 1)

@@ -11,15 +11,15 @@ Everything takes :class:`~ldstyle.benchmark.results.view.Results`. A table that 
 ``differences-PART``   paired differences to ERM                                       :mod:`.differences`
 ``twins-PART``         paired differences of label-decoupled to global methods         :mod:`.differences`
 ``oracle-gap``         distance to the oracle                                          :mod:`.differences`
-``calibration``        calibration error of probabilities, before and after scaling    :mod:`.calibration`
+``calibration``        calibration error of probabilities, before and after scaling    :mod:`.scores`
 ``attention-parts``    agreement of attention with masks on training to unseen images  :mod:`.attention`
-``strength``           relative feature change and sharpness of the maps               :mod:`.strength`
+``strength``           relative feature change and sharpness of the maps               :mod:`.attention`
 ``localization``       agreement of class activation maps with masks                   :mod:`.attention`
 ``learned-attention``  agreement of learned attention with masks                       :mod:`.attention`
 ``development``        all of these by epoch                                           :mod:`.attention`
 ``cost``               time and memory of training                                     :mod:`.cost`
-``ablation-SPLIT``     Table 8                                                         :mod:`.ablation`
-``complexity``         Table 9; throughput from ``complexity.json``                    :mod:`.complexity`
+``ablation-SPLIT``     Table 8                                                         :mod:`.differences`
+``complexity``         Table 9; throughput from ``complexity.json``                    :mod:`.cost`
 ``dataset``            Table 1, if the data can be read                                :mod:`.setup`
 ``search-space``       Table 2                                                         :mod:`.setup`
 ``selected``           settings of the runs, and next to Table 3                       :mod:`.setup`
@@ -36,22 +36,19 @@ from functools import partial
 
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Item
-from ldstyle.report.tables.ablation import ablation_tables
 from ldstyle.report.tables.attention import (
     attention_parts_table,
     attention_table,
     development_table,
     localization_table,
+    strength_table,
 )
-from ldstyle.report.tables.calibration import calibration_table
-from ldstyle.report.tables.complexity import complexity_table
-from ldstyle.report.tables.cost import cost_table
-from ldstyle.report.tables.differences import baseline_table, oracle_table, twin_table
+from ldstyle.report.tables.cost import complexity_table, cost_table
+from ldstyle.report.tables.differences import ablation_tables, baseline_table, oracle_table, twin_table
 from ldstyle.report.tables.entries import PARTS
 from ldstyle.report.tables.leaderboard import leaderboard_table
-from ldstyle.report.tables.scores import label_paper_table, split_table, summary_table
+from ldstyle.report.tables.scores import calibration_table, label_paper_table, split_table, summary_table
 from ldstyle.report.tables.setup import dataset_table, search_space_table, selected_tables
-from ldstyle.report.tables.strength import strength_table
 
 __all__ = ["SLOW_TABLES", "attempt", "make_tables"]
 

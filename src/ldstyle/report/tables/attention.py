@@ -1,13 +1,22 @@
-"""Agreement of attention with the labels' masks: class activation maps, learned attention, by part and by epoch."""
+"""Attention: its agreement with the labels' masks, by part and by epoch, and the strength of the augmentation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ldstyle.benchmark.results.cell import CellResult, EpochResult, MapScores
+from ldstyle.benchmark.grid.methods import global_twin
+from ldstyle.benchmark.results.cell import CellResult, EpochLog, EpochResult, MapScores
 from ldstyle.benchmark.results.view import Results
-from ldstyle.report.model import DASH, Absent, Column, Row, Table, Value, Word
-from ldstyle.report.tables.entries import mean_of, nothing_done, over_seeds, row_header, seeds_text
+from ldstyle.report.model import DASH, Absent, Column, Number, Row, Table, Value, Word
+from ldstyle.report.tables.entries import (
+    capital,
+    mean_of,
+    nothing_done,
+    over_seeds,
+    row_header,
+    rows_by_split,
+    seeds_text,
+)
 
 _PARTS = ("training", "held-out", "unseen")
 _MEASURES = {
@@ -23,13 +32,7 @@ def attention_parts_table(results: Results) -> Table | Absent:
     slug, title = "attention-parts", "Does attention find its labels?"
     if not results.done:
         return nothing_done(results, slug, title)
-    rows: list[Row] = []
-    breaks: list[int] = []
-    for split in results.splits:
-        here = results.on(split)
-        block = [row for method in here.methods for row in _part_rows(here, method)]
-        breaks += [len(rows)] if rows and block else []
-        rows += block
+    rows, breaks = rows_by_split(results, _part_rows)
     if not rows:
         return Absent(slug, title, "No domain has masks to compare with, or the runs were made before this was judged.")
     caption = (
@@ -37,11 +40,11 @@ def attention_parts_table(results: Results) -> Table | Absent:
         "map, and its ratio to the uniform map's: on training images of the sources, on their held-out images "
         "(validation and test parts), and on the unseen target, up to 256 images of each part. Class activation maps "
         "are those of the selected network for all labels, predicted or not; learned attention (LLAM) is shown by "
-        f"insertion point. {_capital(over_seeds(results.seeds))}."
+        f"insertion point. {capital(over_seeds(results.seeds))}."
     )
     measures = [name for part in _PARTS for name in (f"{part}: IoU", f"{part}: × uniform")]
     columns = (row_header(results), "target", "attention", *measures)
-    return Table(slug, title, caption, tuple(map(Column, columns)), tuple(rows), tuple(breaks))
+    return Table(slug, title, caption, tuple(map(Column, columns)), rows, breaks)
 
 
 def _part_rows(results: Results, method: str) -> list[Row]:
@@ -102,7 +105,7 @@ def localization_table(results: Results) -> Table | Absent:
         "Class activation maps of the deployed network on up to 256 images of the target, against the labels' masks, "
         "in percent, means over labels: pointing is how often the maximum is in the label's region, IoU the overlap "
         "of the region with as many highest locations. Next to each the value of a uniform map; judged is the "
-        f"fraction of regions that had a map at all. {_capital(over_seeds(results.seeds))}."
+        f"fraction of regions that had a map at all. {capital(over_seeds(results.seeds))}."
         + (f" No masks: {', '.join(without)}." if without else "")
     )
     columns = (row_header(results), "target", *_MEASURES.values(), "judged")
@@ -129,7 +132,7 @@ def attention_table(results: Results) -> Table | Absent:
     caption = (
         "Learned attention on up to 256 images of the target, given the labels that are present, against the labels' "
         f"masks, in percent, means over labels; next to each the value of a uniform map. "
-        f"{_capital(over_seeds(results.seeds))}."
+        f"{capital(over_seeds(results.seeds))}."
     )
     columns = (row_header(results), "target", "insertion point", *_MEASURES.values())
     return Table(slug, title, caption, tuple(map(Column, columns)), tuple(rows))
@@ -186,5 +189,51 @@ def _at_epoch(results: Results, key: tuple[str, str], number: int) -> Value:
     return mean_of(reached.entry(results.methods[0], metric=metric), deviation=False)
 
 
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
+def strength_table(results: Results) -> Table | Absent:
+    """Return relative feature change and effective locations of the last epoch, by method and insertion point."""
+    slug, title = "strength", "How much do methods change features?"
+    if not results.done:
+        return nothing_done(results, slug, title)
+    last = {cell.cell: history[-1] for cell in results.done if (history := results.history(cell))}
+    logged = results.select(lambda cell: bool(_strengths(last.get(cell.cell))))
+    rows, breaks = rows_by_split(logged, lambda here, method: _strength_rows(here, method, last))
+    if not rows:
+        reason = "No run has logged the strength of its augmentation: that takes a style method and its metrics.jsonl."
+        return Absent(slug, title, reason, optional=True)
+    caption = (
+        "Mean relative feature change ‖ΔF‖/‖F − mean‖ in the augmented steps of the last epoch, in percent, at each "
+        "insertion point, and its ratio to that of the same operator on whole images. Locations: the effective number "
+        "1/Σa² of a median attention map, in percent of the map. "
+        f"{capital(over_seeds(results.seeds))}."
+    )
+    columns = (row_header(results), "target", "insertion point", "relative change", "× twin", "locations")
+    return Table(slug, title, caption, tuple(map(Column, columns)), rows, breaks)
+
+
+def _strength_rows(results: Results, method: str, last: dict[str, EpochLog]) -> list[Row]:
+    mine = results.select(lambda cell: cell.method == method)
+    twin = global_twin(method)
+    points = dict.fromkeys(point for cell in mine.done for point in _strengths(last.get(cell.cell)))
+    rows = []
+    for point in points:
+        strength = mine.entry(method, metric=_strength(last, point))
+        values: list[Value] = [Word(results.titles[method]), Word(mine.cells[0].target), Word(point)]
+        values.append(mean_of(strength))
+        other = results.entry(twin, metric=_strength(last, point)).mean if twin in results.methods else None
+        ratio = strength.mean / other if strength.mean is not None and other else None
+        values.append(Number(number=ratio, digits=2))
+        values.append(mean_of(mine.entry(method, metric=_locations(last, point)), digits=0, deviation=False))
+        rows.append(Row(tuple(values), method=method, split=mine.cells[0].split))
+    return rows
+
+
+def _strengths(log: EpochLog | None) -> dict[str, float | None]:
+    return {} if log is None else dict(log.strength)
+
+
+def _strength(last: dict[str, EpochLog], point: str) -> Callable[[CellResult], float | None]:
+    return lambda cell: last[cell.cell].strength.get(point) if cell.cell in last else None
+
+
+def _locations(last: dict[str, EpochLog], point: str) -> Callable[[CellResult], float | None]:
+    return lambda cell: last[cell.cell].locations.get(point) if cell.cell in last else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ldstyle.benchmark.grid.methods import ORACLE, group
 from ldstyle.benchmark.paper import TABLES_BY_TARGET, Score
@@ -129,6 +129,20 @@ def method_table(
     return Table(slug, title, caption, headers, tuple(rows), rules(names), split)
 
 
+def rows_by_split(
+    results: Results, make: Callable[[Results, str], Sequence[Row]]
+) -> tuple[tuple[Row, ...], tuple[int, ...]]:
+    """Return the rows that ``make`` gives for each method of each split, and those that begin another split."""
+    rows: list[Row] = []
+    breaks: list[int] = []
+    for split in results.splits:
+        here = results.on(split)
+        block = [row for method in here.methods for row in make(here, method)]
+        breaks += [len(rows)] if rows and block else []
+        rows += block
+    return tuple(rows), tuple(breaks)
+
+
 def rules(methods: Sequence[str]) -> tuple[int, ...]:
     """Return the rows that begin another group of methods."""
     return tuple(row for row in range(1, len(methods)) if group(methods[row]) != group(methods[row - 1]))
@@ -203,9 +217,14 @@ def over_seeds(seeds: Sequence[int]) -> str:
     return f"{'mean ± standard deviation over ' if len(seeds) > 1 else ''}{seeds_text(seeds)}"
 
 
+def capital(text: str) -> str:
+    """Return a text that begins a sentence."""
+    return text[0].upper() + text[1:]
+
+
 def joined(names: Sequence[str]) -> str:
-    """Return ``a, b and c``."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    """Return ``a, b and c``; empty without names."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def why_incomplete(values: Mapping[int, float], absent: Mapping[int, str], *, undefined: str = "") -> str:

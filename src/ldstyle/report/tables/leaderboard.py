@@ -69,7 +69,7 @@ def leaderboard_table(results: Results) -> Table | Absent:
 
 
 def _common(results: Results, method: str, baseline: str) -> Results:
-    """Return the cells of two methods on the splits that were asked for of both, with the seeds of the whole table."""
+    """Return the cells of two methods on the splits that both were requested on, with the seeds of either."""
     splits = {cell.split for cell in results.of(method)} & {cell.split for cell in results.of(baseline)}
     return results.select(lambda cell: cell.method in (method, baseline) and cell.split in splits)
 

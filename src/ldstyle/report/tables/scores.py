@@ -1,18 +1,21 @@
-"""Scores of methods: a table per split with a column per label, our labels next to the paper's, and the summary."""
+"""Scores of methods: a table per split with a column per label, next to the paper's, the summary, and calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 
 from ldstyle.benchmark.grid.methods import BASELINE, ORACLE
 from ldstyle.benchmark.paper import TABLE_7, TABLES_BY_TARGET, SplitRow
+from ldstyle.benchmark.results.cell import CellResult
 from ldstyle.benchmark.results.statistics import Difference
 from ldstyle.benchmark.results.view import Results
-from ldstyle.report.model import Absent, Column, Number, Table, Value
+from ldstyle.report.model import DASH, Absent, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.entries import (
     BOLD,
     METRICS,
     PARTS,
+    capital,
     change_of,
     competing,
     explain_pairs,
@@ -27,6 +30,8 @@ from ldstyle.report.tables.entries import (
     over_seeds,
     p_of,
     part_text,
+    row_header,
+    rows_by_split,
     score_of,
     seeds_text,
 )
@@ -34,6 +39,7 @@ from ldstyle.report.tables.entries import (
 _OUT_OF_COMPETITION = f"{BOLD}; the oracle, trained on the target itself, does not compete."
 _LEFT_OUT = "The oracle is left out: it was trained on most of the whole target."
 _NEXT_TO_OURS = "Next to ours the paper's, over 5 seeds."
+_SCALINGS = {"before": "as predicted", "after": "scaled"}
 
 
 def split_table(results: Results, split: str, *, part: str) -> Table | Absent:
@@ -154,3 +160,53 @@ def _printed(row: SplitRow | None, metric: str) -> Value:
 
 def _printed_label(row: SplitRow | None, label: str) -> Value:
     return Number(number=None if row is None else row.ap.get(label), digits=1)
+
+
+def calibration_table(results: Results) -> Table | Absent:
+    """Return the expected calibration error by method and label on the target, as predicted and scaled."""
+    slug, title = "calibration", "Are probabilities right?"
+    if not results.done:
+        return nothing_done(results, slug, title)
+    labels = list(dict.fromkeys(label for cell in results.done for label in cell.vocabulary))
+    rows, breaks = rows_by_split(results, lambda here, method: _calibration_rows(here, method, labels))
+    if not rows:
+        return Absent(slug, title, "The runs were made before calibration was judged.", optional=True)
+    caption = (
+        "Expected calibration error on the target, in percent: the mean gap between predicted probability and observed "
+        "frequency over 15 equal bins, by label and averaged over labels. Scaled: logits divided by one temperature "
+        "per run, fitted to the validation parts of the sources; above 1 the network was too sure of itself. "
+        f"{capital(over_seeds(results.seeds))}."
+    )
+    columns = (row_header(results), "target", "probabilities", "temperature", "mean", *labels)
+    return Table(slug, title, caption, tuple(map(Column, columns)), rows, breaks)
+
+
+def _calibration_rows(results: Results, method: str, labels: Sequence[str]) -> list[Row]:
+    judged = [cell for cell in results.of(method) if cell.calibration_errors("before")]
+    if not judged:
+        return []
+    found = results.select(lambda cell: cell in judged)
+    rows = []
+    for scaling, title in _SCALINGS.items():
+        temperature: Value = Word(DASH)
+        if scaling == "after":
+            temperature = mean_of(found.entry(method, metric=lambda cell: cell.temperature), scale=1.0, digits=2)
+        values: list[Value] = [Word(results.titles[method]), Word(judged[0].target), Word(title), temperature]
+        values.append(mean_of(found.entry(method, metric=_calibration_error(scaling, labels))))
+        values += [
+            mean_of(found.entry(method, metric=_calibration_error(scaling, [label])), deviation=False)
+            for label in labels
+        ]
+        rows.append(Row(tuple(values), method=method, split=judged[0].split))
+    return rows
+
+
+def _calibration_error(scaling: str, labels: Sequence[str]) -> Callable[[CellResult], float | None]:
+    """Return the metric that averages the errors of some labels; unknown ones are left out."""
+
+    def error(cell: CellResult) -> float | None:
+        errors = cell.calibration_errors(scaling)
+        known = [value for label in labels if (value := errors.get(label)) is not None]
+        return fmean(known) if known else None
+
+    return error

@@ -1,4 +1,4 @@
-"""Training algorithms that a run may combine with its style, one file each: from their settings to an algorithm."""
+"""Training algorithms that a run may combine with its style: from their settings to an algorithm."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from ldstyle.runs import algorithms as configs
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.processes import Processes
 from ldstyle.training.algorithms.base import Algorithm, LabelLoss
-from ldstyle.training.algorithms.coral import Coral
-from ldstyle.training.algorithms.erm_plus_plus import ErmPlusPlus
-from ldstyle.training.algorithms.fact import Fact
-from ldstyle.training.algorithms.groupdro import GroupDro
-from ldstyle.training.algorithms.miro import Miro
-from ldstyle.training.algorithms.mixup import Mixup
-from ldstyle.training.algorithms.sagm import Sagm
+from ldstyle.training.algorithms.mixing import Fact, Mixup
+from ldstyle.training.algorithms.objectives import Coral, GroupDro, Miro
+from ldstyle.training.algorithms.optimization import ErmPlusPlus, Sagm
 
 
 def build_algorithm(

@@ -1,9 +1,13 @@
-"""The cost of a search, before it starts."""
+"""Running a search: its cost beforehand, then one or several workers on this machine."""
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 import time
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +15,18 @@ import optuna
 import torch
 from optuna.trial import TrialState
 
+from ldstyle.benchmark.execution.local import available_cores, start_process
 from ldstyle.benchmark.search.objective import fold_config
 from ldstyle.benchmark.search.storage import open_storage
-from ldstyle.benchmark.search.study import SearchConfig, phases, spent, study_name
+from ldstyle.benchmark.search.study import SearchConfig, phases, print_line, spent, study_name, take_part
 from ldstyle.data.loading.splits import split_domain
 from ldstyle.runs.config import RunConfig
 from ldstyle.runs.sources import read_tables
+from ldstyle.workers import end_with_parent
+
+INTERRUPTED = 130
+PRELOADED = ["ldstyle.benchmark.search.study", "ldstyle.training.loop", "timm"]
+"""What all workers import, once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ def estimate_cost(config: SearchConfig) -> Cost:
             study = optuna.load_study(study_name=name, storage=storage)
             left[phase.name] = max(0, phase.budget - spent(study))
             durations += _durations(study)
-    steps = {fold: _steps(config, fold_config(studies[0].settings, fold, Path())) for fold in config.folds}
+    steps = {fold: _steps(fold_config(studies[0].settings, fold, Path())) for fold in config.folds}
     total = sum(steps.values()) * sum(left.values())
     if durations:
         seconds, basis = float(np.mean(durations)) * sum(left.values()), f"as the {len(durations)} trials before"
@@ -100,7 +110,7 @@ def time_step(config: RunConfig) -> float:
     return min(times)
 
 
-def _steps(config: SearchConfig, run: RunConfig) -> int:
+def _steps(run: RunConfig) -> int:
     """Return the most steps of a fold's run."""
     optimizer = run.optimizer
     if optimizer.steps_per_epoch is not None:
@@ -113,3 +123,61 @@ def _steps(config: SearchConfig, run: RunConfig) -> int:
 def _durations(study: optuna.Study) -> list[float]:
     trials = study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.PRUNED])
     return [trial.duration.total_seconds() for trial in trials if trial.duration is not None]
+
+
+def run_search(config: SearchConfig, *, workers: int = 1) -> Path:
+    """Run a search, or resume one, by ``workers`` processes that share the cores.
+
+    Returns:
+        The file of the selected settings.
+
+    Raises:
+        ChildProcessError: A worker ended before the search did; the others have continued without it.
+        KeyboardInterrupt: The search was stopped; nothing that was finished is lost.
+    """
+    if workers < 1:
+        raise ValueError(f"A search needs at least one worker; got {workers}.")
+    if workers > 1:
+        _run_workers(config, workers)
+    # All trials are spent now; this reads them and writes the result.
+    return take_part(config)
+
+
+def _run_workers(config: SearchConfig, workers: int) -> None:
+    threads = max(1, available_cores() // workers)
+    processes: list[BaseProcess] = []
+    try:
+        for _ in range(workers):
+            processes.append(start_process(_context, _serve, (config, threads)))
+        for process in processes:
+            process.join()
+    except KeyboardInterrupt:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+        raise
+    codes = [process.exitcode for process in processes]
+    if INTERRUPTED in codes:
+        raise KeyboardInterrupt
+    if any(codes):
+        raise ChildProcessError(f"Workers ended with exit codes {codes}. The same command resumes.")
+
+
+def _context() -> BaseContext:
+    # Forking a process that runs threads, as torch does, can hang the child; a server that has only imported does not.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+def _serve(config: SearchConfig, threads: int) -> None:
+    end_with_parent()
+    torch.set_num_threads(threads)
+    try:
+        take_part(config)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (ValueError, TypeError, OSError) as error:
+        print_line(f"error: {error}")
+        sys.exit(2)

@@ -1,14 +1,16 @@
-"""FACT: Fourier amplitudes of images mixed between domains (Xu et al., CVPR 2021)."""
+"""Algorithms that mix images: FACT (Xu et al., CVPR 2021) and mixup (Zhang et al., ICLR 2018)."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ldstyle.data.loading.augmentation import Augmentation
-from ldstyle.functional import match_partners, mix_amplitudes
-from ldstyle.nn.draws import Rows
-from ldstyle.runs.algorithms import FactConfig
+from ldstyle.functional import match_partners, mix_amplitudes, mix_samples
+from ldstyle.nn.draws import Rows, random_partners
+from ldstyle.runs.algorithms import FactConfig, MixupConfig
 from ldstyle.runs.processes import OnHost, Processes
 from ldstyle.seeding import Streams
 from ldstyle.training.algorithms.base import Algorithm
@@ -36,7 +38,7 @@ class Fact(Algorithm):
         """Mix amplitudes; an image that is not mixed keeps its values, bit for bit."""
         generator, rows = streams["fact"], Rows(len(images), self._processes.rank, self._processes.world)
         priority, draw, gate = (rows.take(generator.random) for _ in range(3))
-        partner = foreign_partners(truth.value, priority)
+        partner = _foreign_partners(truth.value, priority)
         lam = torch.where(gate < self.config.gate_prob, 1 - self.config.strength * draw, 1.0)
         pixels = images * self._std + self._mean  # in [0, 1]
         mixed = (mix_amplitudes(pixels, partner, lam).clamp(0, 1) - self._mean) / self._std
@@ -44,7 +46,31 @@ class Fact(Algorithm):
         return torch.where(kept.to(images.device)[:, None, None, None], images, mixed), truth
 
 
-def foreign_partners(context: StyleContext, priority: Tensor) -> Tensor:
+class Mixup(Algorithm):
+    """Mixes images and labels by a coefficient per image; a mixed label is known where both are.
+
+    Args:
+        config: Settings.
+        processes: The processes of the run.
+    """
+
+    def __init__(self, config: MixupConfig, processes: Processes) -> None:
+        super().__init__()
+        self.config, self._processes = config, processes
+
+    def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
+        """Mix images and labels with those of a partner."""
+        generator, rows = streams["mixup"], Rows(len(images), self._processes.rank, self._processes.world)
+        alpha, context = self.config.alpha, truth.value
+        priority, lam = rows.take(generator.random), rows.take(lambda shape: generator.beta(alpha, alpha, shape))
+        crossdomain = self.config.pairing == "crossdomain"
+        partner = _foreign_partners(context, priority) if crossdomain else random_partners(priority, context.original)
+        labels = mix_samples(context.present.to(lam), partner, lam)
+        known = None if context.known is None else context.known & context.known[partner]
+        return mix_samples(images, partner, lam), OnHost(replace(context, soft=labels, known=known))
+
+
+def _foreign_partners(context: StyleContext, priority: Tensor) -> Tensor:
     """Pair each sample with one of another domain, whatever its labels, (B,) on the host."""
     original = None if context.original is None else context.original.cpu()
     return match_partners(torch.ones_like(context.present.cpu()), context.domain.cpu(), priority, original=original)
