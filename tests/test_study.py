@@ -12,7 +12,7 @@ from ldstyle.cli import main
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-LEADERBOARD = [RESULTS / "leaderboard" / name for name in ("own-settings", "synthetic")]
+LEADERBOARD = [RESULTS / "leaderboard" / name for name in ("own-settings", "other-targets", "synthetic")]
 PAGES = ("docs/study.md", "docs/study-details.md", "README.md")
 PAGE = ROOT / "docs" / "study-details.md"
 MAIN = ("erm", "mixstyle", "efdmix", "csu", "ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc")
