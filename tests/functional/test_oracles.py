@@ -220,3 +220,17 @@ def test_equal_attention_is_ranked_by_place():
     attn = torch.full((2, 1, 3, 4), 1 / 12)
     mixed = LF.mix_topk_values(feats, attn, torch.tensor([1, 0]), torch.zeros(2, 1), top_ratio=0.5, background=0.0)
     assert torch.equal(mixed[0].flatten(), torch.cat([torch.arange(6.0) + 100, torch.arange(6.0, 12.0)]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_relative_change_of_constant_maps_is_zero_though_their_means_are_rounded(dtype):
+    before = torch.full((3, 5, 56, 56), 0.1, dtype=dtype) * torch.arange(1, 6, dtype=dtype)[:, None, None]
+    assert LF.relative_change(before, before + 0.5).eq(0).all()
+
+
+def test_relative_change_is_exact_where_the_mean_is_far_above_the_spread():
+    before = 100 + torch.randn(2, 4, 56, 56, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = LF.relative_change(before, before + 0.5)
+    torch.testing.assert_close(
+        LF.relative_change(before.float(), before.float() + 0.5).double(), expected, rtol=1e-5, atol=0
+    )

@@ -254,6 +254,14 @@ def change_ratio(before: Tensor, after: Tensor) -> Tensor:
 
 def _change_ratio(before: Tensor, after: Tensor) -> Tensor:
     before, after = at_least_single(before), at_least_single(after)
-    spread = before.var(dim=2, correction=0).sum(dim=1) * before.shape[2]
+    mean = before.mean(dim=2, keepdim=True)
+    spread = (before - mean).square_().sum(dim=(1, 2))  # half the time of var(), whose sums are not vectorised
     change = (after - before).square_().sum(dim=(1, 2))
-    return torch.where(spread > 0, change / torch.where(spread > 0, spread, 1.0), 0.0).sqrt()
+    return change_of_spread(change, spread, mean, before.shape[2])
+
+
+def change_of_spread(change: Tensor, spread: Tensor, mean: Tensor, locations: int) -> Tensor:
+    """√(change / spread), (B,); 0 where the spread is no more than the rounding of the means, (B, C, 1)."""
+    rounding = (16 * torch.finfo(mean.dtype).eps * mean).square().sum(dim=(1, 2)) * locations
+    varied = spread > rounding
+    return torch.where(varied, change / torch.where(varied, spread, 1.0), 0.0).sqrt()

@@ -182,6 +182,7 @@ def relative_change(before: Tensor, after: Tensor) -> Tensor:
 def _change_ratio(before: Tensor, after: Tensor) -> Tensor:
     """‖F̂ − F‖ / ‖F − mean F‖ of each sample, (B,), for maps (B, C, HW)."""
     before, after = at_least_single(before), at_least_single(after)
-    spread = (before - before.mean(dim=2, keepdim=True)).square().sum(dim=(1, 2))
+    mean = before.mean(dim=2, keepdim=True)
+    spread = (before - mean).square().sum(dim=(1, 2))
     change = (after - before).square().sum(dim=(1, 2))
-    return torch.where(spread > 0, change / torch.where(spread > 0, spread, 1.0), 0.0).sqrt()
+    return _fast.change_of_spread(change, spread, mean, before.shape[2])
