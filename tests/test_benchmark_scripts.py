@@ -5,6 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.benchmark.grids import record
+
+from ldstyle.benchmark.grid.cells import make_cells, make_splits
+from ldstyle.benchmark.grid.methods import load_methods
+from ldstyle.benchmark.grid.presets import PRESETS
+from ldstyle.benchmark.results.costs import read_costs
+from ldstyle.benchmark.results.records import append_record
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -25,3 +33,17 @@ def test_operators_prints_a_ratio_for_every_method_and_measure():
     assert {"EFDMix (as published)", *methods, *measures, "step with online refresh / without"} == set(ratios)
     assert all(float(value) > 0 for value in ratios.values())
     assert len(re.findall(r"at L = 6,.*at L = 60", printed)) == 4
+
+
+def test_methods_writes_the_cost_of_every_method_of_a_grid(scenes, tmp_path):
+    methods = load_methods(["erm", "ld-efdmix-gc", "sagm"])
+    (split,) = make_splits(("suburb", "region", "harbour"), ["harbour"])
+    grid = make_cells(methods, [split], [0], preset=PRESETS["smoke"], data={"root": str(scenes)})
+    for one in grid:
+        append_record(tmp_path, {**record(one), "config": {**one.settings, "out": "run"}})
+    printed = run("methods.py", tmp_path, "--rounds", "1")
+    costs = read_costs(tmp_path)
+    assert list(costs) == ["erm", "sagm", "ld-efdmix-gc"]
+    assert costs["erm"] == 1
+    assert costs["sagm"] > 1  # two passes
+    assert all(f"{name:<24} {cost:6.3f} of ERM's CPU time" in printed for name, cost in costs.items())

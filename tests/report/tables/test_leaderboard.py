@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from ldstyle.benchmark.results.costs import FILE, write_costs
 from ldstyle.report.model import Absent, Table
 from ldstyle.report.tables.attention import strength_table
 from ldstyle.report.tables.leaderboard import leaderboard_table
@@ -104,3 +105,23 @@ def test_runs_without_style_have_no_strength(make_grid):
     grid = make_grid()
     grid.done("erm")
     assert isinstance(strength_table(grid.view()), Absent)
+
+
+def test_a_measured_cost_replaces_the_ratio_of_the_runs_times(make_grid):
+    grid = uneven(make_grid)
+    write_costs(grid.folder / FILE, {"erm": 1.0, "ld-efdmix": 1.07})
+    table = leaderboard_table(grid.view())
+    assert isinstance(table, Table)
+    assert [texts(table, name)["cost"] for name in ("ERM", "LD-EFDMix", "EFDMix")] == ["1.00 ×", "1.07 ×", "–"]
+    assert "benchmarks/methods.py" in table.caption
+
+
+def test_several_targets_have_an_average_over_the_seeds_that_have_all_of_them(make_grid):
+    table = leaderboard_table(uneven(make_grid).view())
+    assert isinstance(table, Table)
+    assert texts(table, "ERM")["average"] == "41.0 ± 1.0"
+    assert texts(table, "LD-EFDMix")["average"] == "46.3 ± 0.4 (n = 2)"
+    assert texts(table, "EFDMix")["average"] == "–"
+    single = leaderboard_table(uneven(make_grid).view().on("s1"))
+    assert isinstance(single, Table)
+    assert "average" not in single.headers

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
 
 from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin, without_style
+from ldstyle.benchmark.results.costs import read_costs
 from ldstyle.benchmark.results.statistics import Difference
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Change, Column, Number, Row, Table, Value, Word
@@ -23,6 +25,7 @@ from ldstyle.report.tables.entries import (
 SLUG, TITLE = "leaderboard", "Leaderboard"
 PART = "all"
 """Part of the target that methods are ranked on: all of its images."""
+MEASURED = "CPU time of training relative to ERM, from alternating steps (`benchmarks/methods.py`)"
 
 
 def leaderboard_table(results: Results) -> Table | Absent:
@@ -41,28 +44,32 @@ def leaderboard_table(results: Results) -> Table | Absent:
     best = {split: competing(entries) for split, entries in by_split.items()}
     others = {method: other for method in here.methods if (other := without_style(method)) in here.methods and other}
     additions = list(dict.fromkeys(others.values()))
+    averages = here.entries(part=PART) if len(here.splits) > 1 else {}
+    leading = competing(averages)
+    measured = read_costs(results.folder, damaged=results.damaged)
     rows = []
     for method in ranked:
         values: list[Value] = [Word(here.titles[method])]
         for split, entries in by_split.items():
             entry = entries.get(method)
             values.append(Value() if entry is None else mean_of(entry, best=method in best[split]))
+        values += [mean_of(averages[method], best=method in leading)] if averages else []
         values.append(mean_of(_common(here, method, method).entry(method, metric=lambda cell: cell.validation_map)))
         values.append(_change(gains.get(method)))
         twin = global_twin(method)
         values.append(_change(_paired(here, method, twin)) if twin in here.methods else Value())
         values += [_change(_paired(here, method, one) if others.get(method) == one else None) for one in additions]
-        ratios = relative_times(_common(here, method, BASELINE), method)
-        values.append(Number(number=fmean(ratios.values()), digits=2, unit=" ×") if ratios else Value())
+        values.append(_cost(here, method, measured))
         rows.append(Row(tuple(values), method=method))
     caption = (
         f"mAP on {part_text(here, PART)} in percent, mean ± standard deviation over seeds, in order of the mean "
         "difference to ERM. Source validation: mAP on the sources' validation parts, by which the model of a run was "
         "selected. Differences are in percentage points, paired by seed, over the targets and seeds that both methods "
         "have, with a 95 % percentile bootstrap interval (below 3 seeds, their values). Twin: the same operator on "
-        f"whole images. Cost: training time relative to ERM, {HOW}. {BOLD}."
+        f"whole images. Cost: {MEASURED if measured else f'training time relative to ERM, {HOW}'}. {BOLD}."
     )
     columns = [Column(row_header(here)), *(heading(here, split) for split in here.splits)]
+    columns += [Column("average")] if averages else []
     differences = ("ERM", "twin", *(here.titles[one] for one in additions))
     columns += [Column("source validation"), *(Column(f"minus {name}") for name in differences), Column("cost")]
     return Table(SLUG, TITLE, caption, tuple(columns), tuple(rows))
@@ -78,6 +85,14 @@ def _paired(results: Results, method: str, baseline: str) -> Difference | None:
     """Compare two methods where both were requested; ``None`` if nowhere."""
     common = _common(results, method, baseline)
     return common.difference(method, baseline, part=PART) if common.cells else None
+
+
+def _cost(results: Results, method: str, measured: Mapping[str, float]) -> Value:
+    """Return the measured cost relative to ERM, or where nothing was measured the ratio of the runs' times."""
+    if measured:
+        return Number(number=measured[method], digits=2, unit=" ×") if method in measured else Value()
+    ratios = relative_times(_common(results, method, BASELINE), method)
+    return Number(number=fmean(ratios.values()), digits=2, unit=" ×") if ratios else Value()
 
 
 def _change(difference: Difference | None) -> Value:

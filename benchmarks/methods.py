@@ -1,0 +1,192 @@
+"""Cost of every method of a grid relative to plain training, from steps that alternate in one process.
+
+    python benchmarks/methods.py RESULTS [--data DIR] [--cache DIR] [--methods NAME ...] [--rounds N] [--out FILE]
+
+Takes the settings of the finished runs below RESULTS and times whole training steps of each method, in the last epoch
+of its run, on the same images: augmentation, forward and backward pass, optimizer, weight averages. A round has one
+step of every method in random order, and two of ERM. The cost of a run is that of its steps and of its sweeps for
+cached maps; validation, which all methods share, and maps that are computed once for all runs (probe) are left out.
+Prints CPU time and wall time relative to ERM and writes the CPU times to RESULTS/costs.json, which the leaderboard
+shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ldstyle.benchmark.grid.methods import BASELINE, method_rank
+from ldstyle.benchmark.results.costs import FILE, write_costs
+from ldstyle.benchmark.results.records import read_records
+from ldstyle.config import GradCamConfig, LabelDecoupledConfig
+from ldstyle.cpu.memory import keep_freed_memory
+from ldstyle.data.loading.augmentation import Augmentation
+from ldstyle.evaluation.predict import pool_batches
+from ldstyle.nn import StyledNet
+from ldstyle.runs.backbone import preprocessing
+from ldstyle.runs.config import RunConfig
+from ldstyle.runs.normalized_net import NormalizedNet
+from ldstyle.runs.processes import Processes, launch
+from ldstyle.runs.settings import config_from, merge
+from ldstyle.runs.sources import SourceData, open_sources
+from ldstyle.training.algorithms import build_algorithm, build_loss
+from ldstyle.training.build import build_net, build_optimizer, new_state
+from ldstyle.training.state import plain
+from ldstyle.training.step import BatchSource, StyledLoss
+
+SWEPT = 512
+"""Images of a timed sweep; the cost of a whole one follows."""
+WARM_UP = 2  # rounds until the process has all the memory it needs
+
+
+class Spent(NamedTuple):
+    """Seconds of CPU time and of wall time."""
+
+    cpu: float
+    wall: float
+
+
+class Method(NamedTuple):
+    """A step of a method, the steps of a run, a sweep for cached maps, and how often it is made in a run."""
+
+    step: Callable[[], None]
+    steps: int
+    sweep: Callable[[], None] = lambda: None
+    sweeps: float = 0.0
+
+
+def prepare(config: RunConfig, data: SourceData) -> Method:
+    """Return the step that ``fit`` makes with these settings in its last epoch."""
+    fabric = launch(config)
+    processes = Processes(fabric)
+    net = build_net(config, data, fabric)
+    channels = preprocessing(plain(net))
+    augmentation = Augmentation(mean=channels.mean, std=channels.std)
+    algorithm = build_algorithm(config, net, data.train, augmentation, processes)
+    model, optimizer = fabric.setup(
+        StyledLoss(net, algorithm, build_loss(config.loss, data.train)),
+        build_optimizer(net, config.optimizer, added=algorithm.parameters()),
+    )
+    state = new_state(config, data, net, optimizer, processes, algorithm)
+    source = BatchSource(data.train, augmentation, state.streams["augmentation"], processes)
+    batches, epochs = state.batches(), config.optimizer.epochs
+    steps = config.optimizer.steps_per_epoch or len(state.sampler)
+
+    def step() -> None:
+        model.train()
+        images, truth = algorithm.mix(*source.load(next(batches), epoch=epochs), state.streams)
+        algorithm.backward(fabric, model, images, truth, done=(epochs - 1) / epochs)
+        fabric.clip_gradients(model, optimizer, max_norm=config.optimizer.clip_norm, error_if_nonfinite=False)
+        optimizer.step()
+        optimizer.zero_grad()
+        algorithm.after_step(net, done=(epochs - 0.5) / epochs, settled=True)
+        if state.swad is not None:
+            state.swad.step(state.backbone)
+
+    if not isinstance(net, StyledNet) or net.cams is None:
+        return Method(step, epochs * steps)
+    everything = torch.arange(len(data.train))
+    net.cams.store(
+        everything, torch.rand(len(everything), len(data.vocabulary), 7, 7), data.train.gather(everything).present
+    )
+    if not isinstance(config.style, LabelDecoupledConfig) or not isinstance(config.style.attention, GradCamConfig):
+        return Method(step, epochs * steps)
+    network = NormalizedNet(plain(net), channels, fused=True)
+    size = config.style.attention.sweep_size(config.data.size)
+    pool = data.train if size == config.data.size else data.train_at(size)
+    some = np.arange(min(SWEPT, len(pool)))
+    sweeps = sum(net.refresh_due(epoch) for epoch in range(epochs)) * len(pool) / len(some)
+
+    def sweep() -> None:
+        rows = pool_batches(pool, some, batch_size=config.optimizer.batch_size)
+        net.refresh((network.normalise(batch.images), batch.present, batch.index) for batch in rows)
+
+    return Method(step, epochs * steps, sweep, sweeps)
+
+
+def measure(step: Callable[[], None]) -> Spent:
+    """Return the time of one call."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    step()
+    return Spent(time.process_time() - cpu, time.perf_counter() - wall)
+
+
+def compare(methods: dict[str, Method], rounds: int) -> dict[str, Spent]:
+    """Return the cost of a run of each method relative to ERM's.
+
+    Steps are averaged, not their median taken: style modules act in a fraction of the steps.
+    """
+    spent: dict[str, list[Spent]] = {name: [] for name in methods}
+    dice = random.Random(0)
+    for turn in range(rounds + WARM_UP):
+        order = [*methods, BASELINE]
+        dice.shuffle(order)
+        for name in order:
+            cost = measure(methods[name].step)
+            if turn >= WARM_UP:
+                spent[name].append(cost)
+        print(f"round {turn + 1} of {rounds + WARM_UP}", file=sys.stderr, flush=True)
+    totals = {}
+    for name, method in methods.items():
+        swept = [measure(method.sweep) for _ in range(2)] if method.sweeps else [Spent(0.0, 0.0)]
+        step = [statistics.fmean(part) for part in zip(*spent[name], strict=True)]
+        sweep = [min(part) for part in zip(*swept, strict=True)]
+        totals[name] = [method.steps * one + method.sweeps * more for one, more in zip(step, sweep, strict=True)]
+    return {
+        name: Spent(*(a / b for a, b in zip(total, totals[BASELINE], strict=True))) for name, total in totals.items()
+    }
+
+
+def open_runs(options: argparse.Namespace, scratch: Path) -> dict[str, Method]:
+    """Build the first finished run of every method, on the data of the first one of ERM."""
+    records = read_records(options.results)
+    runs: dict[str, dict[str, Any]] = {}
+    for record in records.values():
+        if not options.methods or record["method"] in (*options.methods, BASELINE):
+            runs.setdefault(record["method"], record["config"])
+    if BASELINE not in runs:
+        raise SystemExit(f"'{options.results}' must hold a finished run of {BASELINE}; it has {sorted(runs)}.")
+    methods, data = {}, None
+    for name in sorted(runs, key=method_rank):
+        root = {"root": str(options.data)} if options.data else {}
+        shared = {
+            "seed": runs[BASELINE]["seed"],
+            "data": {**runs[BASELINE]["data"], **root, "cache_dir": str(options.cache)},
+        }
+        config = config_from(merge(runs[name], {**shared, "out": str(scratch), "quiet": True, "logger": "none"}))
+        data = data or open_sources(config.data, seed=config.seed)
+        methods[name] = prepare(config, data)
+    return methods
+
+
+def main() -> None:
+    """Measure, print and write the costs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="results folder of a grid with ERM")
+    parser.add_argument("--data", type=Path, help="data folder (default: that of the runs)")
+    parser.add_argument("--cache", type=Path, help="folder of caches (default: a temporary one)")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="methods beside ERM (default: all of the grid)")
+    parser.add_argument("--rounds", type=int, default=20, help="interleaved rounds (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help=f"file to write (default: {FILE} of the results folder)")
+    options = parser.parse_args()
+    keep_freed_memory()  # as `fit` does
+    with tempfile.TemporaryDirectory() as folder:
+        options.cache = options.cache or Path(folder, "cache")
+        costs = compare(open_runs(options, Path(folder)), options.rounds)
+    for name, cost in costs.items():
+        print(f"  {name:<24} {cost.cpu:6.3f} of ERM's CPU time, {cost.wall:.3f} of its wall time")
+    write_costs(options.out or options.results / FILE, {name: round(cost.cpu, 3) for name, cost in costs.items()})
+
+
+if __name__ == "__main__":
+    main()
