@@ -18,7 +18,7 @@ from ldstyle.report.model import Absent, Table, Value
 from ldstyle.report.tables import make_tables
 from ldstyle.report.tables.cost import FILE, Conditions, complexity_table, write_complexity
 from ldstyle.report.tables.differences import ablation_tables
-from ldstyle.report.tables.entries import joined
+from ldstyle.report.tables.entries import joined, why_incomplete
 from ldstyle.report.tables.formats import FORMATS
 from ldstyle.report.tables.setup import dataset_table, search_space_table, selected_tables
 from ldstyle.runs.backbone import create_network
@@ -534,3 +534,10 @@ def test_methods_with_something_added_stand_with_their_kind(make_grid):
 
 def test_names_are_joined_as_in_a_sentence():
     assert [joined(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_a_value_that_a_method_cannot_have_has_no_note():
+    assert why_incomplete({}, {0: "undefined", 1: "undefined"}) == ""
+    assert why_incomplete({0: 0.5}, {1: "undefined"}) == "1 of 2 seeds; seed 1 without a value"
+    assert why_incomplete({}, {0: "undefined", 1: "failed"}) == "seed 0 without a value; seed 1 failed"
+    assert why_incomplete({}, {0: "undefined"}, undefined="no masks") == "no masks (seed 0)"

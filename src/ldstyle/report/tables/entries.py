@@ -230,12 +230,14 @@ def joined(names: Sequence[str]) -> str:
 def why_incomplete(values: Mapping[int, float], absent: Mapping[int, str], *, undefined: str = "") -> str:
     """Return e.g. ``3 of 5 seeds; seed 1 failed; seed 4 missing``; empty if every seed has a value.
 
+    It is empty as well where no finished run has such a value, as a method without attention has no map.
+
     Args:
         values: The values by seed.
         absent: Why a seed has none: ``failed``, ``running``, ``missing`` or ``undefined``.
         undefined: Why a finished run may have no value.
     """
-    if not absent:
+    if not absent or (not values and not undefined and set(absent.values()) == {"undefined"}):
         return ""
     by_reason: dict[str, list[int]] = {}
     for seed, reason in absent.items():
