@@ -35,7 +35,7 @@ def uneven(make_grid):
 def test_rows_are_ranked_by_the_gain_over_erm_and_compared_on_what_both_have(make_grid):
     table = leaderboard_table(uneven(make_grid).view())
     assert isinstance(table, Table)
-    assert [row.values[0].text for row in table.rows] == ["LD-EFDMix", "ERM", "EFDMix"]
+    assert [row.values[0].text for row in table.rows] == ["ERM", "EFDMix", "LD-EFDMix"]
     decoupled = texts(table, "LD-EFDMix")
     assert decoupled["s1 → harbour"] == "54.0 ± 2.6"
     assert decoupled["s2 → meadow"] == "40.0 ± 0.0 (n = 2)"
@@ -125,3 +125,18 @@ def test_several_targets_have_an_average_over_the_seeds_that_have_all_of_them(ma
     single = leaderboard_table(uneven(make_grid).view().on("s1"))
     assert isinstance(single, Table)
     assert "average" not in single.headers
+
+
+def test_a_method_with_few_seeds_does_not_lead_those_with_enough(make_grid):
+    grid = make_grid()
+    fill(grid, "erm", "s1", [0.50, 0.52, 0.54])
+    fill(grid, "efdmix", "s1", [0.49, 0.51, 0.53])
+    fill(grid, "sagm", "s1", [0.90, 0.90])
+    fill(grid, "fact", "s1", [0.95])
+    table = leaderboard_table(grid.view())
+    assert isinstance(table, Table)
+    assert [row.values[0].text for row in table.rows] == ["ERM", "EFDMix", "FACT", "SAGM"]
+    assert "methods with fewer than 3 seeds last" in table.caption
+    fewer = leaderboard_table(grid.view().select(lambda cell: cell.seed < 2))
+    assert isinstance(fewer, Table)
+    assert [row.values[0].text for row in fewer.rows] == ["FACT", "SAGM", "ERM", "EFDMix"]

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin, without_style
 from ldstyle.benchmark.results.costs import read_costs
-from ldstyle.benchmark.results.statistics import Difference
+from ldstyle.benchmark.results.statistics import LEAST_VALUES, Difference
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Change, Column, Number, Row, Table, Value, Word
 from ldstyle.report.tables.cost import HOW, relative_times
@@ -39,7 +39,8 @@ def leaderboard_table(results: Results) -> Table | Absent:
     gains = {method: _paired(here, method, BASELINE) for method in here.methods if method != BASELINE}
     ranks = {method: gain.mean for method, gain in gains.items() if gain is not None and gain.mean is not None}
     ranks[BASELINE] = 0.0
-    ranked = sorted(here.methods, key=lambda method: -ranks.get(method, float("-inf")))
+    few = _too_few(gains)
+    ranked = sorted(here.methods, key=lambda method: (method in few, -ranks.get(method, float("-inf"))))
     by_split = {split: here.on(split).entries(part=PART) for split in here.splits}
     best = {split: competing(entries) for split, entries in by_split.items()}
     others = {method: other for method in here.methods if (other := without_style(method)) in here.methods and other}
@@ -61,11 +62,12 @@ def leaderboard_table(results: Results) -> Table | Absent:
         values += [_change(_paired(here, method, one) if others.get(method) == one else None) for one in additions]
         values.append(_cost(here, method, measured))
         rows.append(Row(tuple(values), method=method))
+    last = f"; methods with fewer than {LEAST_VALUES} seeds last" if few else ""
     caption = (
         f"mAP on {part_text(here, PART)} in percent, mean ± standard deviation over seeds, in order of the mean "
-        "difference to ERM. Source validation: mAP on the sources' validation parts, by which the model of a run was "
-        "selected. Differences are in percentage points, paired by seed, over the targets and seeds that both methods "
-        "have, with a 95 % percentile bootstrap interval (below 3 seeds, their values). Twin: the same operator on "
+        f"difference to ERM{last}. Source validation: mAP on the sources' validation parts, by which the model of a "
+        "run was selected. Differences are in percentage points, paired by seed, over the targets and seeds that both "
+        "methods have, with a 95 % percentile bootstrap interval (below 3 seeds, their values). Twin: the same operator on "
         f"whole images. Cost: {MEASURED if measured else f'training time relative to ERM, {HOW}'}. {BOLD}."
     )
     columns = [Column(row_header(here)), *(heading(here, split) for split in here.splits)]
@@ -85,6 +87,14 @@ def _paired(results: Results, method: str, baseline: str) -> Difference | None:
     """Compare two methods where both were requested; ``None`` if nowhere."""
     common = _common(results, method, baseline)
     return common.difference(method, baseline, part=PART) if common.cells else None
+
+
+def _too_few(gains: Mapping[str, Difference | None]) -> set[str]:
+    """Return the methods with too few pairs to be ranked among those with enough, if any has enough."""
+    pairs = {method: 0 if gain is None else len(gain.values) for method, gain in gains.items()}
+    if max(pairs.values(), default=0) < LEAST_VALUES:
+        return set()
+    return {method for method, count in pairs.items() if count < LEAST_VALUES}
 
 
 def _cost(results: Results, method: str, measured: Mapping[str, float]) -> Value:
