@@ -67,8 +67,8 @@ def leaderboard_table(results: Results) -> Table | Absent:
         f"mAP on {part_text(here, PART)} in percent, mean ± standard deviation over seeds, in order of the mean "
         f"difference to ERM{last}. Source validation: mAP on the sources' validation parts, by which the model of a "
         "run was selected. Differences are in percentage points, paired by seed, over the targets and seeds that both "
-        "methods have, with a 95 % percentile bootstrap interval (below 3 seeds, their values). Twin: the same operator on "
-        f"whole images. Cost: {MEASURED if measured else f'training time relative to ERM, {HOW}'}. {BOLD}."
+        "methods have, with a 95 % percentile bootstrap interval (below 3 seeds, their values). Twin: the same "
+        f"operator on whole images. Cost: {MEASURED if measured else f'training time relative to ERM, {HOW}'}. {BOLD}."
     )
     columns = [Column(row_header(here)), *(heading(here, split) for split in here.splits)]
     columns += [Column("average")] if averages else []
