@@ -8,31 +8,11 @@ cache=${CACHE:-$HOME/.cache/ldstyle}
 workers=${WORKERS:-2}
 ldstyle=${LDSTYLE:-ldstyle}
 
-search() { # sources, method, parameters
-	local sources=$1 method=$2
-	shift 2
+cells() { # folder, domains, targets, seeds, methods and further options
+	local folder=$1 domains=$2 targets=$3 seeds=$4
+	shift 4
 	# shellcheck disable=SC2086
-	$ldstyle search --method "$method" --sources $sources --data "$data" --preset study --set optimizer.epochs=3 \
-		--shared-trials 0 --trials 8 --parameters "$@" --workers "$workers" --cache "$cache" \
-		--out "$results/search/study-${sources// /+}"
-}
-
-cells() { # domains, target, seeds, methods
-	local domains=$1 target=$2 seeds=$3
-	shift 3
-	local selected=()
-	[ ! -d "$results/search" ] || selected=(--selected "$results/search")
-	# shellcheck disable=SC2086
-	$ldstyle bench run --data "$data" --domains $domains --splits "$target" --seeds "$seeds" --preset study \
-		--methods "$@" "${selected[@]}" --results "$results/${domains// /-}" --workers "$workers" \
-		--cache "$cache"
-}
-
-own() { # folder, targets, seeds, methods: with the settings of the method files
-	local folder=$1 targets=$2 seeds=$3
-	shift 3
-	# shellcheck disable=SC2086
-	$ldstyle bench run --data "$data" --domains $satellite --splits $targets --seeds "$seeds" --preset study \
+	$ldstyle bench run --data "$data" --domains $domains --splits $targets --seeds "$seeds" --preset study \
 		--methods "$@" --results "$results/$folder" --workers "$workers" --cache "$cache"
 }
 
@@ -43,31 +23,55 @@ scenes() { # seeds, methods
 		--results "$results/synthetic" --workers "$workers" --cache "$cache"
 }
 
+search() { # sources, method, parameters
+	local sources=$1 method=$2
+	shift 2
+	# shellcheck disable=SC2086
+	$ldstyle search --method "$method" --sources $sources --data "$data" --preset study --set optimizer.epochs=3 \
+		--shared-trials 0 --trials 8 --parameters "$@" --workers "$workers" --cache "$cache" \
+		--out "$results/search/study-${sources// /+}"
+}
+
+adopt() { # folder, split: cells of methods without anything to search are those of their own settings
+	[ -e "$results/$1/records.jsonl" ] && return
+	mkdir -p "$results/$1"
+	grep -hE "\"cell\": \"study-(erm|swad)-$2-" "$results"/{own-settings,other-targets}/records.jsonl > "$results/$1/records.jsonl"
+}
+
 satellite="ucm aid dubai"
-global="style.operator.alpha style.gate_prob"
-decoupled="style.operator.alpha style.gate_prob style.operator.top_ratio"
+own="own-settings"
+extra=studies/leaderboard
 
 # 1. UCM + AID -> dubai, every method with the settings of its file: the rows of the claims.
-own own-settings dubai 8 erm efdmix ld-efdmix
-own own-settings dubai 4 swad ld-efdmix+swad
+cells $own "$satellite" dubai 8 erm efdmix ld-efdmix
+cells $own "$satellite" dubai 4 swad ld-efdmix+swad
 
 # 2. Perfect localization: synthetic scenes with their masks.
-scenes 4 erm efdmix ld-efdmix ld-efdmix-masks studies/leaderboard/ld-efdmix-uniform.yaml
+scenes 4 erm efdmix ld-efdmix ld-efdmix-masks $extra/ld-efdmix-uniform.yaml
 
 # 3. The other rows of the claims.
-own own-settings dubai 4 mixstyle ld-mixstyle
-own own-settings dubai 8 swad ld-efdmix+swad
+cells $own "$satellite" dubai 4 mixstyle ld-mixstyle
+cells $own "$satellite" dubai 8 swad ld-efdmix+swad
 
 # 4. The other targets, then the other baselines.
-own other-targets "aid ucm" 3 erm efdmix ld-efdmix
-own own-settings dubai 4 erm++ miro coral fact sagm mixup groupdro
-own other-targets "aid ucm" 4 erm efdmix ld-efdmix
-own own-settings dubai 8 mixstyle ld-mixstyle
+cells other-targets "$satellite" "aid ucm" 3 erm efdmix ld-efdmix
+cells $own "$satellite" dubai 4 erm++ miro coral fact sagm mixup groupdro
 
-# 5. Equal strength: per-label mixing without localization, and whole images mixed less often.
-own own-settings dubai 4 studies/leaderboard/ld-efdmix-uniform.yaml studies/leaderboard/efdmix-matched.yaml ld-efdmix-probe csu ld-csu
+# 5. Equal strength: per-label mixing without localization, and whole images mixed less often. Then the rest with own
+# settings: other attention, all seeds, the low-altitude target, and Table 3 of the paper as printed.
+cells $own "$satellite" dubai 4 $extra/ld-efdmix-uniform.yaml $extra/efdmix-matched.yaml ld-efdmix-probe
+cells $own "$satellite" dubai 8 mixstyle
+cells other-targets "$satellite" "aid ucm" 4 erm efdmix ld-efdmix
+cells $own "$satellite" dubai 4 ld-efdmix-gc
+cells drone "ucm aid drone" drone 4 erm efdmix ld-efdmix
+cells $own "$satellite" dubai 4 csu ld-csu
+cells $own "$satellite" dubai 8 ld-mixstyle
+cells table3 "$satellite" dubai 4 ld-efdmix-gc --selected paper \
+	--set style.warmup_epochs=1 style.attention.refresh_every=2
 
 # 6. The same claims with settings searched on the sources.
+global="style.operator.alpha style.gate_prob"
+decoupled="$global style.operator.top_ratio"
 # shellcheck disable=SC2086
 {
 	search "ucm aid" efdmix $global
@@ -75,7 +79,10 @@ own own-settings dubai 4 studies/leaderboard/ld-efdmix-uniform.yaml studies/lead
 	search "ucm aid" mixstyle $global
 	search "ucm aid" ld-mixstyle $global
 }
-cells "$satellite" dubai 8 erm efdmix ld-efdmix mixstyle ld-mixstyle swad ld-efdmix+swad ld-mixstyle+swad
+searched=(--selected "$results/search")
+adopt searched s3
+cells searched "$satellite" dubai 8 erm efdmix ld-efdmix swad ld-efdmix+swad "${searched[@]}"
+cells searched "$satellite" dubai 8 mixstyle ld-mixstyle "${searched[@]}"
 
 # 7. The other rows on dubai, searched.
 # shellcheck disable=SC2086
@@ -92,24 +99,20 @@ search "ucm aid" miro algorithm.weight
 search "ucm aid" groupdro algorithm.step_size
 search "ucm aid" sagm algorithm.radius algorithm.alpha
 search "ucm aid" erm++ algorithm.head_ratio algorithm.average_ratio
-cells "$satellite" dubai 4 csu ld-csu ld-efdmix-gc ld-efdmix-probe fact mixup coral miro groupdro sagm erm++
+cells searched "$satellite" dubai 4 csu ld-csu ld-efdmix-gc ld-efdmix-probe fact mixup coral miro groupdro sagm erm++ \
+	"${searched[@]}"
 
-# 8. Table 3 of the paper as printed, with warm-up and refresh of the preset.
-# shellcheck disable=SC2086
-$ldstyle bench run --data "$data" --domains $satellite --splits all --seeds 4 --preset study --results "$results/table3" \
-	--methods ld-efdmix-gc --selected paper --set style.warmup_epochs=1 style.attention.refresh_every=2 \
-	--workers "$workers" --cache "$cache"
-
-# 9. The other targets, searched.
+# 8. The other targets, searched.
 for target in aid ucm; do
 	[ $target = aid ] && sources="ucm dubai" || sources="aid dubai"
 	# shellcheck disable=SC2086
 	{
 		search "$sources" efdmix $global
 		search "$sources" ld-efdmix $decoupled
-		search "$sources" mixstyle $global
-		search "$sources" ld-mixstyle $global
 	}
-	cells "$satellite" $target 4 erm swad efdmix ld-efdmix mixstyle ld-mixstyle ld-efdmix+swad ld-mixstyle+swad
 done
-cells "ucm aid drone" drone 4 erm swad efdmix ld-efdmix mixstyle ld-mixstyle
+adopt searched-targets "s[12]"
+cells searched-targets "$satellite" "aid ucm" 4 erm efdmix ld-efdmix "${searched[@]}"
+
+# 9. The cost of a step of every method, relative to plain training: on a machine that does nothing else.
+python benchmarks/methods.py "$results/$own" --data "$data" --cache "$cache"
