@@ -30,6 +30,7 @@ from tests.data.scenes.scenes import (  # noqa: E402
 )
 
 from ldstyle.data.domains.discovery import read_domains  # noqa: E402
+from ldstyle.data.loading.bands import find_format, load_image  # noqa: E402
 from ldstyle.data.loading.splits import PARTS, split_domain  # noqa: E402
 from ldstyle.data.scenes.cutting import BlockGrid, TileRules  # noqa: E402
 from ldstyle.data.scenes.labels import LabelSource  # noqa: E402
@@ -207,9 +208,16 @@ def test_tiles_without_enough_data_are_skipped_and_fractions_count_data_alone(tm
     if how == "mask":  # a mask of the tile's own would be a second page
         with Image.open(tmp_path / "out/images/s_000020_000000.tif") as tile:
             assert tile.n_frames == 1
-    if how.startswith("mask"):
-        with rasterio.open(tmp_path / "out/images/s_000020_000000.tif") as tile:
-            assert not tile.read()[:, :, 5:].any()
+    with rasterio.open(tmp_path / "out/images/s_000020_000000.tif") as tile:
+        found = tile.read()[:, :, 5:]
+        assert np.isnan(found).all() if found.dtype == np.float32 else not found.any()
+        if how != "nan":  # NaN needs no statement
+            assert np.isnan(tile.nodata) if found.dtype == np.float32 else tile.nodata == 0
+    (table,) = read_domains(tmp_path / "out")
+    image_format = find_format((), (0.0, 255.0) if found.dtype == np.float32 else (), [table], [[0]])
+    trained = load_image(tmp_path / "out/images/s_000020_000000.tif", 20, image_format)
+    assert len(np.unique(trained[:, :, 5:])) <= 3  # the mean of each band
+    assert trained[:, :, 5:].min() > 0
 
 
 def test_a_raster_of_classes_with_gaps_in_another_grid(tmp_path):
