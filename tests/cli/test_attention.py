@@ -15,6 +15,7 @@ from tests.tolerance import bound
 from tests.training.runs import SOURCES, TARGET, tiny
 
 from ldstyle.cli import main
+from ldstyle.cli.outputs import RECORD
 from ldstyle.evaluation.attention.judge import judge_data
 from ldstyle.evaluation.evaluate import evaluate
 from ldstyle.report.figures.overlays import write_sheets
@@ -95,7 +96,7 @@ def test_the_table_has_the_numbers_of_the_report(out: Path) -> None:
 
 
 def test_each_domain_has_a_contact_sheet(out: Path) -> None:
-    assert sorted(path.name for path in out.iterdir()) == sorted(
+    assert sorted(path.name for path in out.iterdir() if path.name != RECORD) == sorted(
         ["attention.csv", "attention.json", f"{SOURCES[0]}.png", f"{TARGET}.png"]
     )
     pixels = np.asarray(Image.open(out / f"{TARGET}.png").convert("RGB"))
@@ -189,6 +190,20 @@ def test_a_file_as_output_is_refused_and_kept(run: Path, tmp_path: Path, capsys)
     assert main(["attention", str(run), "--domain", TARGET, "--out", str(tmp_path / "out"), "--device", "cpu"]) == 2
     assert f"'{tmp_path / 'out'}' is a file" in capsys.readouterr().err
     assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["attention.json", "attention.csv", f"{TARGET}.png"])
+def test_foreign_files_are_left_alone_unless_forced(name: str, run: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / name).write_text("mine")
+    options = ["--domain", TARGET, "--max-images", "2", "--device", "cpu", "--quiet", "--out", str(tmp_path)]
+    assert main(["attention", str(run), *options]) == 2
+    assert name in (shown := capsys.readouterr().err)
+    assert "--force" in shown
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+    assert main(["attention", str(run), *options, "--force"]) == 0
+    assert (tmp_path / name).read_bytes() != b"mine"
+    assert main(["attention", str(run), *options]) == 0
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path, capsys) -> None:

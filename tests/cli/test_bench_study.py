@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from ldstyle.benchmark.complexity import count_macs
+from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.results.cell import CellResult, ScoreTable
 from ldstyle.benchmark.results.view import Results
 from ldstyle.benchmark.studies import ABLATIONS, SWEEPS, choose_sweeps
 from ldstyle.cli import main
 from ldstyle.cli.bench import ablation_table, sweep_table
 from ldstyle.report.tables.cost import read_complexity
+from ldstyle.runs.backbone import create_network
 
 
 @pytest.fixture
@@ -89,3 +92,21 @@ def test_complexity_stands_beside_the_papers_table_and_is_kept_for_the_report(ca
     assert "test_resnet, 64 px, batch 2 on cpu" in shown
     assert shown.count("4.087") == 3
     assert "+0.35" in shown
+
+
+@pytest.mark.parametrize("preset", ["small", "study", "demo"])
+def test_complexity_measures_the_network_that_a_preset_trains(preset, tmp_path):
+    options = ["--preset", preset, "--num-labels", "5", "--repeats", "0", "--device", "cpu"]
+    assert main(["bench", "complexity", *options, "--results", str(tmp_path)]) == 0
+    conditions, measured = read_complexity(tmp_path / "complexity.json")
+    settings = PRESETS[preset].settings
+    network = create_network("tf_efficientnet_lite0", num_labels=5, output_stride=16)
+    assert measured["global"].macs == count_macs(network, size=settings["data"]["size"])
+    assert (conditions.output_stride, conditions.size) == (16, settings["data"]["size"])
+
+
+def test_another_network_has_its_own_output_stride(tmp_path):
+    options = ["--preset", "small", "--backbone", "test_resnet", "--repeats", "0", "--device", "cpu"]
+    assert main(["bench", "complexity", *options, "--results", str(tmp_path)]) == 0
+    conditions, _ = read_complexity(tmp_path / "complexity.json")
+    assert (conditions.backbone, conditions.output_stride, conditions.size) == ("test_resnet", None, 128)

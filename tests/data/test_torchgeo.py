@@ -191,6 +191,38 @@ def test_labels_that_are_numbers_of_classes_stay_eight_bits(tmp_path):
         assert (image.count, image.dtypes[0], image.shape) == (3, "uint8", (8, 9))
 
 
+def test_images_of_one_name_do_not_overwrite_each_other(tmp_path, monkeypatch):
+    """Each is written under a name of its own, also when an import is resumed between them."""
+    root = tmp_path / "aid"
+    images = {"train/water_area/lake/P1.jpg": 40, "train/water_area/river/P1.jpg": 90,
+              "train/water_area/sea/p1.jpg": 160, "test/water_area/lake/P1.jpg": 220}  # fmt: skip
+    for name, value in images.items():
+        (root / name).parent.mkdir(parents=True)
+        Image.fromarray(np.full((8, 9, 3), value, np.uint8)).save(root / name)
+    monkeypatch.setattr("ldstyle.data.torchgeo._AT_ONCE", 1)
+
+    def stop(number, _total, _what):
+        if number == 2:
+            raise KeyboardInterrupt
+
+    options = ImportOptions(domain_by="split")
+    with pytest.raises(KeyboardInterrupt):
+        import_torchgeo("MillionAID", root, tmp_path / "out", options=options, progress=stop)
+    _, counts = import_torchgeo("MillionAID", root, tmp_path / "out", options=options)
+    assert counts == {"train": 3, "test": 1}
+    found = {}
+    for row in rows_of(tmp_path / "out"):
+        with rasterio.open(tmp_path / "out" / row["path"]) as image:
+            (kind,) = (name for name in ("lake", "river", "sea") if row.get(name) == "1")
+            found[row["path"]] = (kind, int(image.read()[0, 0, 0]), row["scene"].casefold())
+    assert found == {
+        "images/train_P1.tif": ("lake", 40, "train_p1"),
+        "images/train_P1~2.tif": ("river", 90, "train_p1"),
+        "images/train_p1~3.tif": ("sea", 160, "train_p1"),
+        "images/test_P1.tif": ("lake", 220, "test_p1"),
+    }
+
+
 def test_values_that_do_not_fit_the_first_image_are_refused(root, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "ldstyle.data.torchgeo._image", lambda sample: np.full((1, 4, 4), 7.5 if sample["label"][17] else 7.0)

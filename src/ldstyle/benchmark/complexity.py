@@ -56,6 +56,7 @@ def measure_families(
     num_labels: int = 6,
     size: int = 224,
     stages: tuple[int | str, ...] = (1, 2),
+    output_stride: int | None = None,
     batch_size: int = 32,
     repeats: int = 10,
     device: torch.device | str = "cpu",
@@ -67,6 +68,7 @@ def measure_families(
         num_labels: Number of labels.
         size: Height and width of the images.
         stages: Where style modules are attached.
+        output_stride: Pixels per location of the last map; ``None`` is the network's own.
         batch_size: Images per batch in the measurement of throughput.
         repeats: Batches that are timed, after one that is not; 0 leaves throughput out.
         device: Where throughput is measured.
@@ -76,8 +78,8 @@ def measure_families(
     """
     return {
         family: _measure(
-            name, style, num_labels=num_labels, size=size, stages=stages, batch_size=batch_size, repeats=repeats,
-            device=torch.device(device),
+            name, style, num_labels=num_labels, size=size, stages=stages, output_stride=output_stride,
+            batch_size=batch_size, repeats=repeats, device=torch.device(device),
         )
         for family, style in FAMILIES.items()
     }  # fmt: skip
@@ -121,11 +123,12 @@ def _measure(
     num_labels: int,
     size: int,
     stages: tuple[int | str, ...],
+    output_stride: int | None,
     batch_size: int,
     repeats: int,
     device: torch.device,
 ) -> Measured:
-    net: nn.Module = create_network(name, num_labels=num_labels)
+    net: nn.Module = create_network(name, num_labels=num_labels, output_stride=output_stride)
     deployed = net
     if style is not None:
         styled = attach(

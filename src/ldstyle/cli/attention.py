@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ldstyle.cli.options import TRAINED, add_shared, choose_device, make_table, positive
-from ldstyle.evaluation.attention.judge import Judgement, judge_data, judge_run, write_judgement
+from ldstyle.cli.outputs import guarded
+from ldstyle.evaluation.attention.judge import REPORT, TABLE, Judgement, judge_data, judge_run, write_judgement
 from ldstyle.progress import Display, open_display
-from ldstyle.report.figures.overlays import title, write_sheets
+from ldstyle.report.figures.overlays import sheet_path, title, write_sheets
 from ldstyle.runs.config import BackboneConfig, DataConfig
 from ldstyle.runs.folder import CONFIG
 
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "image side of the probe in pixels (default: %(default)s)"
     add("--probe-size", type=positive, default=320, metavar="PX", help=text)
     add("--max-images", type=positive, metavar="N", help="most images of each part (default: all)")
-    add_shared(parser, "--device", "--quiet")
+    add_shared(parser, "--device", "--force", "--quiet")
     data = parser.add_argument_group("options of a data folder")
     add = data.add_argument
     add("--sources", nargs="+", metavar="NAME", help="domains whose training images a probe is fitted on (required)")
@@ -56,9 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.out.exists() and not arguments.out.is_dir():
         raise NotADirectoryError(f"--out must be a folder; '{arguments.out}' is a file.")
-    with open_display(quiet=arguments.quiet) as display:
+    out: Path = arguments.out
+    outputs = [out / REPORT, out / TABLE, *(sheet_path(out, domain) for domain in arguments.domain)]
+    with guarded(*outputs, force=arguments.force), open_display(quiet=arguments.quiet) as display:
         judgement = _judge(arguments, display)
-        paths = [*write_judgement(arguments.out, judgement), *write_sheets(arguments.out, judgement)]
+        paths = [*write_judgement(out, judgement), *write_sheets(out, judgement)]
     if not arguments.quiet:
         console = Console(markup=False, emoji=False, highlight=False)
         console.print("Means over labels, in percent; × is the ratio to the uniform map.")

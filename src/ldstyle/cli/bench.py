@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ldstyle.benchmark.results.reading import DamagedFileError
     from ldstyle.benchmark.results.view import Results
     from ldstyle.benchmark.studies import Sweep
+    from ldstyle.report.tables.cost import Conditions
 
 EPILOG = """
 examples:
@@ -60,10 +61,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    from ldstyle.benchmark.grid.presets import PRESETS
+
     add = parser.add_argument
-    add("--backbone", default="resnet50", metavar="NAME", help="timm model (default: %(default)s)")
+    add("--preset", choices=tuple(PRESETS), default="paper", help="whose network is measured (default: %(default)s)")
+    add("--backbone", metavar="NAME", help="timm model (default: that of the preset)")
+    text = "pixels per location of the last map (default: that of the preset, or with --backbone the network's own)"
+    add("--output-stride", type=positive, metavar="PX", help=text)
     add("--num-labels", type=positive, default=6, metavar="N", help="number of labels (default: %(default)s)")
-    add_shared(parser, "--size", default=224)
+    add_shared(parser, "--size", help="image side in pixels (default: that of the preset)")
     add_shared(parser, "--batch-size", "--device")
     add("--repeats", type=int, default=10, metavar="N", help="batches timed; 0 times none (default: %(default)s)")
     text = "folder of results whose report gets these figures (default: none)"
@@ -219,25 +225,24 @@ def complexity(arguments: argparse.Namespace) -> int:
     """Measure parameters, operations and throughput of the deployed network, next to Table 9."""
     from ldstyle.benchmark.complexity import TITLES, measure_families
     from ldstyle.benchmark.paper import TABLE_9
-    from ldstyle.report.tables.cost import FILE, Conditions, write_complexity
+    from ldstyle.report.tables.cost import FILE, write_complexity
 
     device = str(choose_device(arguments))
+    wanted = _conditions(arguments, device)
     measured = measure_families(
-        arguments.backbone,
-        num_labels=arguments.num_labels,
-        size=arguments.size,
+        wanted.backbone,
+        num_labels=wanted.labels,
+        size=wanted.size,
+        output_stride=wanted.output_stride,
         batch_size=arguments.batch_size,
         repeats=arguments.repeats,
         device=device,
     )
     if arguments.results is not None:
-        timed = arguments.batch_size if arguments.repeats else 0
-        conditions = Conditions(
-            arguments.backbone, arguments.num_labels, arguments.size, batch_size=timed, device=device if timed else ""
-        )
         arguments.results.mkdir(parents=True, exist_ok=True)
-        write_complexity(arguments.results / FILE, conditions, measured)
-    title = f"{arguments.backbone}, {arguments.size} px, batch {arguments.batch_size} on {device}"
+        write_complexity(arguments.results / FILE, wanted, measured)
+    stride = "" if wanted.output_stride is None else f" at output stride {wanted.output_stride}"
+    title = f"{wanted.backbone}{stride}, {wanted.size} px, batch {arguments.batch_size} on {device}"
     rows = []
     for family, row in measured.items():
         paper = TABLE_9[family]
@@ -253,3 +258,23 @@ def complexity(arguments: argparse.Namespace) -> int:
     header = ("method", "M", "Δ %", "GMACs", "images/s", "paper: M", "Δ %", "GMACs")
     Console(markup=False, emoji=False).print(make_table(header, rows, title=title))
     return 0
+
+
+def _conditions(arguments: argparse.Namespace, device: str) -> Conditions:
+    """Return the network and the image size of the preset, with the options in their place."""
+    from ldstyle.benchmark.grid.presets import load_preset
+    from ldstyle.report.tables.cost import Conditions
+    from ldstyle.runs.settings import complete
+
+    settings = complete(load_preset(arguments.preset).settings)
+    backbone, stride = settings["backbone"], arguments.output_stride
+    if stride is None and arguments.backbone is None:
+        stride = backbone["output_stride"]
+    return Conditions(
+        arguments.backbone or backbone["name"],
+        arguments.num_labels,
+        arguments.size or settings["data"]["size"],
+        output_stride=stride,
+        batch_size=arguments.batch_size if arguments.repeats else 0,
+        device=device if arguments.repeats else "",
+    )

@@ -85,7 +85,8 @@ def import_torchgeo(
     with sole_writer(out):
         folder = TileFolder(out, manifest)
         chunks = [(split, first) for split, part in parts.items() for first in range(0, len(part), _AT_ONCE)]
-        writer = _Writer(out, vocabulary, _settled(parts, options))
+        taken = {row.name.casefold() for row in folder.rows()}
+        writer = _Writer(out, vocabulary, _settled(parts, options), taken)
         for number, (split, first) in enumerate(chunks[folder.done :], start=folder.done + 1):
             part = parts[split]
             indices = range(first, min(first + _AT_ONCE, len(part)))
@@ -193,11 +194,13 @@ class _Writer:
         out: The folder.
         vocabulary: Labels of all splits.
         options: How to write.
+        taken: Names of the files written so far, without regard to case.
     """
 
     out: Path
     vocabulary: tuple[str, ...]
     options: ImportOptions
+    taken: set[str]
 
     def write(self, part: Any, split: str, classes: Sequence[str], index: int) -> TileRow:
         """Write an image and return its row."""
@@ -205,13 +208,24 @@ class _Writer:
         image = _image(sample)
         found = _present(np.asarray(sample.get("label")), classes, numbers=getattr(part, "task", None) == _TASK)
         described = _described(part, index)
-        name = file_stem(_name(part, described, split, index))
+        stem = file_stem(_name(part, described, split, index))
+        name = self._unused(stem)
         content = _encode(_pixels(image, self.options, name))
         put(self.out / f"{IMAGES}/{name}.tif", content)
-        domain = _domain(described, split, name, self.options.domain_by)
+        self.taken.add(name.casefold())
+        domain = _domain(described, split, stem, self.options.domain_by)
         # A split may lack classes of another: they are unknown there.
         labels = tuple(int(each in found) if each in classes else -1 for each in self.vocabulary)
-        return TileRow(name, (len(content),), _scene(name), domain, labels)
+        # Images of one name may show the same: in one scene, no split of the data separates them.
+        return TileRow(name, (len(content),), _scene(stem), domain, labels)
+
+    def _unused(self, stem: str) -> str:
+        """Return a file name without suffix: a number is added where another image has the same."""
+        name, number = stem, 1
+        while name.casefold() in self.taken:
+            number += 1
+            name = f"{stem}~{number}"
+        return name
 
 
 def _image(sample: dict[str, Any]) -> NDArray[Any]:

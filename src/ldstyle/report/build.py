@@ -247,7 +247,7 @@ def _sections(made: Sequence[tuple[Results, Item]], grids: Sequence[Results]) ->
             slugs = [slug for pattern in patterns for slug in left if fnmatchcase(slug, pattern)]
             items = [left.pop(slug) for slug in dict.fromkeys(slugs)]
             if items:
-                sections.append(Section(f"{grid.name}: {title}" if prefix else title, items))
+                sections.append(Section(f"{grid.name}: {title}" if prefix else title, items, grid.name))
     return sections
 
 

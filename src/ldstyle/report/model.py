@@ -323,10 +323,17 @@ Item: TypeAlias = Table | Picture | Absent
 
 @dataclass(frozen=True)
 class Section:
-    """Items under one heading."""
+    """Items under one heading.
+
+    Attributes:
+        title: Heading.
+        items: The items.
+        grid: Name of the grid that they are of; ``None`` for none in particular.
+    """
 
     title: str
     items: Sequence[Item]
+    grid: str | None = None
 
 
 def plain(value: float, *, digits: int) -> str:

@@ -22,6 +22,7 @@ from optuna.trial import TrialState
 from tests.benchmark.search.searching import cheap_score, cheap_search, trials_of
 
 from ldstyle.benchmark.grid.methods import load_method
+from ldstyle.benchmark.search import running
 from ldstyle.benchmark.search import study as study_module
 from ldstyle.benchmark.search.objective import fold_config, held_out_map, is_spent
 from ldstyle.benchmark.search.running import PRELOADED
@@ -530,6 +531,30 @@ def test_processes_share_a_study_and_lose_no_finished_trial_when_one_is_killed(t
     assert len(set(drawn)) == 12
     if kind == "journal":
         assert len({trial.user_attrs[WORKER] for trial in trials if is_spent(trial)}) >= 2
+
+
+@pytest.mark.parametrize(("limit", "threads"), [(None, 4), ("1", 1), ("3", 3), ("16", 4), ("4,2", 4)])
+def test_workers_share_the_cores_as_those_of_a_grid_do(tmp_path, monkeypatch, limit, threads):
+    asked = []
+
+    class Done:
+        exitcode = 0
+
+        def join(self) -> None: ...
+
+    def start_process(_context, _target, arguments) -> Done:
+        asked.append(arguments[1])
+        return Done()
+
+    monkeypatch.setattr(running, "start_process", start_process)
+    monkeypatch.setattr(running, "take_part", lambda config: config.out)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: range(8), raising=False)
+    if limit is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    running.run_search(cheap_search(tmp_path), workers=2)
+    assert asked == [threads, threads]
 
 
 def test_a_worker_that_died_before_its_first_sign_of_life_does_not_hold_up_a_database(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from ldstyle.data.domains.scene_table import SceneTable
-from ldstyle.data.loading.bands import find_format, image_extent, load_image, read_bands, read_picture
+from ldstyle.data.loading.bands import find_format, image_extent, load_image, read_bands, read_picture, scale_values
 from ldstyle.data.loading.cache import open_cache
 from ldstyle.data.loading.image_format import ImageFormat, described_format, parse_bands, parse_range
 from ldstyle.data.loading.pool import Pool
@@ -119,14 +119,50 @@ def test_images_of_another_layout_are_refused(tmp_path, content, message):
         load_image(tmp_path / "a.npy", 8, format_of())
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_that_are_no_numbers_are_refused_in_chosen_bands(tmp_path, value):
+def test_infinite_values_are_refused_in_chosen_bands(tmp_path):
     pixels = values(dtype="float32")
-    pixels[4, 0, :3] = value
+    pixels[4, 0, :3] = np.inf
     np.save(tmp_path / "a.npy", pixels)
-    with pytest.raises(ValueError, match=r"a\.npy' cannot be used: 3 of its 168 values are NaN or infinite\. Fill"):
+    with pytest.raises(ValueError, match=r"a\.npy' cannot be used: 3 of its 168 values are infinite\. .*NaN"):
         load_image(tmp_path / "a.npy", 8, format_of((5,), dtype="float32"))
     assert load_image(tmp_path / "a.npy", 8, format_of((1,), dtype="float32")).shape == (1, 8, 8)
+
+
+def test_nan_in_a_chosen_band_is_no_data(tmp_path):
+    pixels = values(height=8, width=8, dtype="float32")
+    pixels[4, 0, :3] = np.nan
+    np.save(tmp_path / "a.npy", pixels)
+    image_format = format_of((5, 1), dtype="float32")
+    found = load_image(tmp_path / "a.npy", 8, image_format)
+    for band, filled in zip((5, 1), found, strict=True):
+        others = scale_values(np.delete(pixels[band - 1].ravel(), [0, 1, 2])[None], format_of((band,), dtype="float32"))
+        assert filled[0, :3].tolist() == [np.round(others.mean(dtype=np.float64))] * 3
+        np.testing.assert_array_equal(filled.ravel()[3:], others[0])
+    np.testing.assert_array_equal(found[1], load_image(tmp_path / "a.npy", 8, image_format)[1])
+    whole = load_image(tmp_path / "a.npy", 8, format_of((1,), dtype="float32"))
+    np.testing.assert_array_equal(whole, scale_values(pixels[:1], format_of((1,), dtype="float32")))
+
+
+@pytest.mark.parametrize("how", ["nodata", "nan"])
+def test_an_image_without_any_data_is_refused(tmp_path, how):
+    image = np.full((5, 12, 14), -9999 if how == "nodata" else np.nan, "float32")
+    write_tiff(tmp_path / "a.tif", image, nodata=-9999)
+    with pytest.raises(ValueError, match=r"a\.tif' cannot be used: none of its pixels has data"):
+        load_image(tmp_path / "a.tif", 8, format_of(dtype="float32"))
+
+
+def test_the_mask_of_a_geotiff_is_no_data_unless_it_is_a_chosen_band(tmp_path):
+    image = values(4, dtype="uint8", height=8, width=8)
+    image[3] = 255
+    image[3, :2] = 0
+    write_tiff(tmp_path / "a.tif", image, photometric="rgb", alpha="yes")
+    stated = ImageFormat((1, 2, 3), ("r", "g", "b"), 4, "uint8", ((0.0, 255.0),) * 3)
+    found = load_image(tmp_path / "a.tif", 8, stated)
+    np.testing.assert_array_equal(found[:, 2:], image[:3, 2:])
+    mean = np.round(image[:3, 2:].mean(axis=(1, 2), dtype=np.float64))
+    np.testing.assert_array_equal(found[:, :2], np.broadcast_to(mean[:, None, None], (3, 2, 8)))
+    all_bands = ImageFormat((1, 2, 3, 4), ("r", "g", "b", "a"), 4, "uint8", ((0.0, 255.0),) * 4)
+    np.testing.assert_array_equal(load_image(tmp_path / "a.tif", 8, all_bands), image)
 
 
 def test_16_bit_integers_with_and_without_sign_are_alike(tmp_path):
@@ -177,7 +213,7 @@ def test_percentiles_leave_out_pixels_without_data(tmp_path):
     measured = np.concatenate([image[:, 4:].reshape(2, -1) for image in images], axis=1)
     np.testing.assert_allclose(image_format.limits, np.percentile(measured, (1, 99), axis=1).T)
     write_tiff(tmp_path / "0.tif", np.full((2, 12, 14), -9999, "float32"), nodata=-9999)
-    with pytest.raises(ValueError, match=r"data.range in percentiles .* nodata"):
+    with pytest.raises(ValueError, match=r"0\.tif' cannot be used: none of its pixels has data"):
         find_format((), ("1%", "99%"), [table], [[0]])
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import rasterio
 
+from ldstyle.data.scenes.cutting import BlockGrid
+
 UTM = "EPSG:32633"
 LEFT, TOP, RESOLUTION = 500_000.0, 5_000_000.0, 0.5
 
@@ -55,3 +57,18 @@ def write_polygons(path: Path, shapes: list[tuple[Any, list[list[float]]]], *, c
         collection["crs"] = {"type": "name", "properties": {"name": crs}}
     path.write_text(json.dumps(collection))
     return path
+
+
+GRID = BlockGrid(size=20, stride=20, block=8, gap=0)
+SHAPES = [
+    ("water", rectangle(0, 0, 40, 30)),
+    ("building", rectangle(45, 45, 49, 49)),  # 4 % of a tile
+    ("building", rectangle(10, 61, 11, 63)),  # 0.5 %
+    ("building", rectangle(5, 5, 15, 15)),  # inside the water
+]
+OPTIONS = {"grid": GRID}
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder."""
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.deploy.models import ROUNDED, SETTINGS, SIZE, VOCABULARY, direct_probabilities, pixels, write_model
+from tests.deploy.models import ROUNDED, SIZE, VOCABULARY, direct_probabilities, pixels, write_model
 from tests.tolerance import bound
 
 from ldstyle.deploy.classifier import Classifier, load
@@ -94,7 +94,7 @@ def test_places_without_data_have_no_value_and_do_not_darken_their_neighbours(se
     found, _, _ = read(made.raster)
     assert np.isnan(found[:, 0]).all()
     partly = image[SIZE : 2 * SIZE, :SIZE].copy()
-    partly[:, : SIZE // 4] = np.round(255 * np.array(SETTINGS["preprocessing"].mean))
+    partly[:, : SIZE // 4] = np.round(partly[:, SIZE // 4 :].mean(axis=(0, 1), dtype=np.float64))
     expected = direct_probabilities(backbone, [partly, image[SIZE : 2 * SIZE, SIZE:]])
     np.testing.assert_allclose(found[:, 1], expected.T, rtol=0, atol=ROUNDED)
 

@@ -23,7 +23,7 @@ rasterio = pytest.importorskip("rasterio")
 
 PLACE = rasterio.Affine(0.5, 0, 500_000, 0, -0.5, 5_000_000)
 DEEP = ImageFormat((1, 2, 3), ("red", "green", "blue"), 3, "uint16", ((0.0, 3000.0),) * 3)
-PLAIN = {"bands": None, "limits": None, "fill": (0.375, 0.5, 0.625)}
+PLAIN = {"bands": None, "limits": None, "number": 3}
 
 
 def write_scene(path, image, **profile):
@@ -78,10 +78,51 @@ def test_pixels_that_are_nan_count_as_no_data(tmp_path, image_format):
         tiles = [opened.read(grid, 0, column, SIZE) for column in range(4)]
         assert [valid for _, valid in tiles] == [0, 0, 0.5, 1]
         assert opened.cells_with_data(grid, 0).tolist() == [False, False, True, True]
-        np.testing.assert_array_equal(
-            tiles[2][0][:, :, : SIZE // 2], np.broadcast_to(opened.fill[:, None, None], (3, SIZE, SIZE // 2))
-        )
+        filled, kept = tiles[2][0][:, :, : SIZE // 2], tiles[2][0][:, :, SIZE // 2 :]
+        mean = np.round(kept.mean(axis=(1, 2), dtype=np.float64))
+        np.testing.assert_array_equal(filled, np.broadcast_to(mean[:, None, None], (3, SIZE, SIZE // 2)))
         assert opened.overview((1, 4))[1].tolist() == [[False, False, False, True]]
+
+
+BYTES = ImageFormat((1, 2, 3), ("red", "green", "blue"), 3, "uint8", ((0.0, 255.0),) * 3)
+DECIBELS = ImageFormat((1, 2), ("vv", "vh"), 2, "float32", ((-25.0, 0.0), (-30.0, -5.0)))
+
+
+@pytest.mark.parametrize(
+    ("image_format", "bands", "dtype", "nodata"),
+    [
+        (None, 3, "uint8", 0),
+        (None, 3, "uint8", 255),
+        (BYTES, 3, "uint8", 255),
+        (DEEP, 3, "uint16", 0),
+        (DEEP, 3, "uint16", 65535),
+        (DEEP, 3, "int16", -32768),
+        (DECIBELS, 2, "float32", -9999),
+        (DECIBELS, 2, "float32", np.nan),
+    ],
+)
+@pytest.mark.parametrize("tile", [SIZE, 2 * SIZE])
+def test_a_tile_with_pixels_without_data_is_read_as_a_file_of_its_pixels(
+    tmp_path, image_format, bands, dtype, nodata, tile
+):
+    """A network sees the same fill in training, in files and in maps."""
+    if image_format is None and tile != SIZE:
+        pytest.skip("GDAL resizes 8-bit RGB, which has other values than files that Pillow resizes")
+    generator = np.random.default_rng(0)
+    low, high = (-24, -6) if dtype == "float32" else (1, 250)
+    image = generator.uniform(low, high, (bands, tile, tile)).astype(dtype)
+    hole = np.zeros((tile, tile), dtype=bool)
+    hole[: tile // 3, : tile // 2] = True
+    image[:, hole] = nodata
+    number = {"number": bands, "bands": None, "limits": None}
+    scene = write_scene(tmp_path / "s.tif", image, nodata=nodata)
+    with open_scene(scene, image_format=image_format, **number) as opened:
+        found, valid = opened.read(TileGrid(tile, tile, tile, 1), 0, 0, SIZE)
+    assert valid == pytest.approx(1 - hole.mean())
+    np.testing.assert_array_equal(found, load_image(scene, SIZE, image_format))
+    if tile == SIZE:
+        mean = found[:, ~hole].mean(axis=1, dtype=np.float64)
+        np.testing.assert_array_equal(found[:, hole], np.repeat(np.round(mean)[:, None], hole.sum(), axis=1))
 
 
 def test_an_alpha_band_that_the_model_takes_is_data(tmp_path):
@@ -93,7 +134,7 @@ def test_an_alpha_band_that_the_model_takes_is_data(tmp_path):
         assert raster.colorinterp[3].name == "alpha"
     grid = TileGrid(SIZE, SIZE, SIZE, 2)
     four = ImageFormat((1, 2, 3, 4), ("1", "2", "3", "nir"), 4, "uint8", ((0.0, 255.0),) * 4)
-    with open_scene(scene, bands=None, limits=None, fill=(0.5,) * 4, image_format=four) as opened:
+    with open_scene(scene, bands=None, limits=None, number=4, image_format=four) as opened:
         found, valid = opened.read(grid, 0, 0, SIZE)
         assert valid == 1
         assert opened.cells_with_data(grid, 0).all()

@@ -357,15 +357,15 @@ def test_a_range_that_does_not_suit_the_scene_is_warned_of(made, tmp_path):
 def test_a_model_of_many_bands_reads_as_many(tmp_path):
     image = np.concatenate([pixels(5), pixels(6)[..., :2]], axis=2)
     scene = write_scene(tmp_path / "s.tif", image)
-    with open_scene(scene, bands=None, limits=None, fill=(0.5,) * 5) as opened:
+    with open_scene(scene, bands=None, limits=None, number=5) as opened:
         values, valid = opened.overview((SIZE, SIZE))
         np.testing.assert_array_equal(values, image.transpose(2, 0, 1))
         assert valid.all()
-    with open_scene(scene, bands=(5, 1), limits=None, fill=(0.5, 0.5)) as opened:
+    with open_scene(scene, bands=(5, 1), limits=None, number=2) as opened:
         np.testing.assert_array_equal(opened.overview((SIZE, SIZE))[0], image[..., [4, 0]].transpose(2, 0, 1))
     with (
         pytest.raises(ValueError, match=r"--bands must be 6 numbers in 1 .. 5"),
-        open_scene(scene, bands=None, limits=None, fill=(0.5,) * 6),
+        open_scene(scene, bands=None, limits=None, number=6),
     ):
         pass
 
@@ -375,7 +375,7 @@ def test_a_scene_of_other_bands_than_the_training_images_is_answered(tmp_path, c
     scene = write_scene(tmp_path / "s.tif", np.ones((SIZE, SIZE, count), np.uint16))
     with (
         pytest.raises(ValueError, match=rf"s.tif' has {count} bands.* had 12.* nir, red, swir\. .*{way_out}"),
-        open_scene(scene, bands=None, limits=None, fill=(0.5,) * 3, image_format=BANDS),
+        open_scene(scene, bands=None, limits=None, number=3, image_format=BANDS),
     ):
         pass
 
@@ -383,5 +383,5 @@ def test_a_scene_of_other_bands_than_the_training_images_is_answered(tmp_path, c
 def test_metres_of_web_mercator_are_brought_to_the_ground(tmp_path):
     place = rasterio.Affine(2, 0, 1_669_792, 0, -2, 8_399_738)  # at 60 degrees north
     scene = write_scene(tmp_path / "s.tif", pixels(7), crs="EPSG:3857", transform=place)
-    with open_scene(scene, bands=None, limits=None, fill=(0.5,) * 3) as opened:
+    with open_scene(scene, bands=None, limits=None, number=3) as opened:
         assert opened.gsd == pytest.approx(1.0, rel=1e-3)

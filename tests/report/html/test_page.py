@@ -1,12 +1,15 @@
 import base64
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from tests.report import pages
 from tests.report.chromium import EXECUTABLE, Chromium
+from tests.report.conftest import Grid
 
+from ldstyle.benchmark.results.view import Results
 from ldstyle.report.figures.style import DARK
 from ldstyle.report.html.page import render_page
 from ldstyle.report.model import Absent, Section
@@ -209,7 +212,7 @@ def test_the_run_filter_reaches_the_whole_page(tab):
     models = "[...document.querySelectorAll('#choose-view label')].map(one => one.textContent)"
     assert tab.run(models) == ["LD-EFDMix-GC"]
     assert tab.run("document.querySelector('#filter-state').innerText").startswith("4 of 16 runs shown")
-    tab.click("#run-filter .chip[value='s2']")
+    tab.click("#run-filter .chip[value^='s2, ']")
     assert column(tab, "#run-table", 1) == ["s2", "s2"]
     assert tab.run("document.querySelectorAll('#choose-target option').length") == 1
     tab.click("#filter-state button")
@@ -217,6 +220,40 @@ def test_the_run_filter_reaches_the_whole_page(tab):
     assert column(tab, SCORES, 0) == ["ERM", "EFDMix", "LD-EFDMix-GC", "Oracle"]
     assert tab.run(headers) == 3
     assert tab.run("document.querySelector('#filter-state').hidden")
+
+
+@pytest.fixture
+def two_grids(tmp_path):
+    """A page of two grids whose split s1 has another target, and a table of s1 of each."""
+    grids, made = [], []
+    for name, domains in (("one", ("city", "meadow")), ("other", ("harbour", "city"))):
+        grid = Grid(tmp_path / name, domains=domains)
+        grid.fill(["erm", "efdmix"], splits=["s1", "s2"], seeds=1)
+        grids.append(Results(grid.read(), folder=grid.folder, name=name))
+        made.append(Section(name, [replace(pages.scores(), slug=f"{name}-s1", split="s1")], name))
+    rest = {"browser": Absent("images", "Images", "none"), "command": str, "pictures": {}}
+    path = tmp_path / "index.html"
+    path.write_text(render_page(made, title="Two", grids=grids, **rest), encoding="utf-8")
+    return path
+
+
+def test_each_target_of_a_split_has_its_own_filter(two_grids):
+    chips = [a["value"] for tag, a in Elements(two_grids.read_text()).found if a.get("data-group") == "split"]
+    assert chips == ["s1, city", "s1, harbour", "s2, meadow", "s2, city"]
+
+
+@needs_chromium
+def test_a_split_is_filtered_in_the_grid_that_has_its_target(chromium, two_grids):
+    chromium.open(two_grids)
+    shown = "[...document.querySelectorAll('.item')].filter(one => !one.hidden).map(one => one.id)"
+    assert chromium.run(shown) == ["item-one-s1", "item-other-s1"]
+    for split, target, kept in (("s1", "city", "one"), ("s1", "harbour", "other")):
+        chromium.click(f"#run-filter .chip[value='{split}, {target}']")
+        assert set(column(chromium, "#run-table", 1)) == {split}
+        assert set(column(chromium, "#run-table", 2)) == {target}
+        assert chromium.run(shown) == [f"item-{kept}-s1"]
+        chromium.click(f"#run-filter .chip[value='{split}, {target}']")
+    assert chromium.complaints == []
 
 
 @needs_chromium

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -13,10 +14,11 @@ from ldstyle.benchmark.complexity import Measured, count_macs
 from ldstyle.benchmark.paper import TABLE_2, TABLE_5
 from ldstyle.benchmark.results.records import RECORDS, read_results
 from ldstyle.benchmark.results.view import Results
+from ldstyle.cli import main
 from ldstyle.report.figures import make_figure
 from ldstyle.report.model import Absent, Table, Value
 from ldstyle.report.tables import make_tables
-from ldstyle.report.tables.cost import FILE, Conditions, complexity_table, write_complexity
+from ldstyle.report.tables.cost import FILE, Conditions, complexity_table, read_complexity, write_complexity
 from ldstyle.report.tables.differences import ablation_tables
 from ldstyle.report.tables.entries import joined, why_incomplete
 from ldstyle.report.tables.formats import FORMATS
@@ -444,7 +446,9 @@ def test_complexity_is_counted_for_the_network_of_the_runs(make_grid):
     assert plain["added (%)"].text == "–"
     learned = row(table, "LD (LLAM)")
     assert learned["parameters (M)"].number > parameters / 1e6
-    assert learned["images/s"].note.startswith("not measured")
+    command = learned["images/s"].note.removeprefix("not measured; run ldstyle ")
+    assert main([*shlex.split(command), "--repeats", "0", "--device", "cpu"]) == 0
+    assert read_complexity(grid.folder / FILE)[1]["global"].macs == macs
     assert "output stride 16 with 6 labels at 128 px" in table.caption
     assert "parameters (M) (paper)" not in table.headers
 

@@ -15,7 +15,7 @@ import optuna
 import torch
 from optuna.trial import TrialState
 
-from ldstyle.benchmark.execution.local import available_cores, start_process
+from ldstyle.benchmark.execution.local import default_threads, start_process
 from ldstyle.benchmark.search.objective import fold_config
 from ldstyle.benchmark.search.storage import open_storage
 from ldstyle.benchmark.search.study import SearchConfig, phases, print_line, spent, study_name, take_part
@@ -144,7 +144,7 @@ def run_search(config: SearchConfig, *, workers: int = 1) -> Path:
 
 
 def _run_workers(config: SearchConfig, workers: int) -> None:
-    threads = max(1, available_cores() // workers)
+    threads = default_threads(workers)
     processes: list[BaseProcess] = []
     try:
         for _ in range(workers):

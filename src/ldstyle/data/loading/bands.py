@@ -30,6 +30,8 @@ from ldstyle.data.loading.image_format import (
     parse_range,
     shown_bands,
 )
+from ldstyle.data.loading.nodata import fill, require_data
+from ldstyle.data.scenes.raster import has_data_everywhere
 
 STRETCH = (2.0, 98.0)
 """Percentiles of a picture's values that become black and white."""
@@ -67,15 +69,33 @@ def load_image(
     if image_format is None:
         return decode(path, size, content=content)
     require_side(size)
-    values = read_bands(path, content=content)
-    return to_squares(values, size, image_format, path=path)
+    values, stated = _read(path, content, image_format.bands)
+    return to_squares(values, size, image_format, path=path, stated=stated)
 
 
-def to_squares(values: NDArray[Any], size: int, image_format: ImageFormat, *, path: Path | str) -> NDArray[Any]:
-    """Choose and scale the bands of an image, (count, H, W), and resize them to squares, (C, S, S)."""
+def to_squares(
+    values: NDArray[Any],
+    size: int,
+    image_format: ImageFormat,
+    *,
+    path: Path | str,
+    stated: NDArray[np.bool_] | None = None,
+) -> NDArray[Any]:
+    """Choose, scale and resize the bands of an image; pixels without data are filled.
+
+    Args:
+        values: All bands of the image, (count, H, W).
+        size: Side S of the square in pixels.
+        image_format: Bands and range.
+        path: Name of the image for errors.
+        stated: Where the image states that there are data, (H, W); ``None`` is everywhere. NaN is no data either.
+
+    Returns:
+        (C, S, S): uint8 on [0, 255], or uint16 on [0, 65535].
+    """
     _check_layout(values, image_format, path)
-    chosen = choose_bands(values, image_format.bands, path=path)
-    return resize_bands(scale_values(chosen, image_format), size)
+    chosen, valid = choose_bands(values, image_format.bands, path=path, stated=stated)
+    return resize_bands(fill(scale_values(chosen, image_format), valid), size)
 
 
 def resize_bands(pixels: NDArray[Any], size: int) -> NDArray[Any]:
@@ -105,11 +125,19 @@ def read_bands(path: Path, *, content: bytes | None = None) -> NDArray[Any]:
         FileNotFoundError: There is no such file.
         ValueError: The file cannot be read, or its values are of another type; path and reason are named.
     """
+    return _read(path, content, None)[0]
+
+
+def _read(
+    path: Path, content: bytes | None, taken: Sequence[int] | None
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Read all bands, and where a GeoTIFF states that the bands ``taken`` have data; ``None`` is everywhere."""
     data = read_file(path) if content is None else content
+    stated = None
     if data.startswith(NUMPY):
         values = _from_numpy(path, data)
     elif data.startswith(TIFF) or _is_deep_colour(data):
-        values = _from_raster(path, data)
+        values, stated = _from_raster(path, data, taken)
     else:
         values = _from_pillow(path, data)
     if values.dtype.name not in DTYPES:
@@ -118,7 +146,7 @@ def read_bands(path: Path, *, content: bytes | None = None) -> NDArray[Any]:
         )
     if not values.size:
         raise ValueError(f"'{path}' cannot be used: it has no pixels, its shape is {values.shape}.")
-    return values
+    return values, stated
 
 
 def image_extent(path: Path) -> tuple[int, int]:
@@ -131,17 +159,34 @@ def image_extent(path: Path) -> tuple[int, int]:
     return width, height
 
 
-def choose_bands(values: NDArray[Any], bands: Sequence[int], *, path: Path | str) -> NDArray[Any]:
-    """Return the bands of these numbers, from 1; NaN and infinite values are refused."""
+def choose_bands(
+    values: NDArray[Any], bands: Sequence[int], *, path: Path | str, stated: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the bands of these numbers, from 1, and where they have data.
+
+    NaN is no data, and becomes 0. Infinite values and images without any data are refused.
+
+    Args:
+        values: All bands, (count, H, W).
+        bands: Numbers of the bands.
+        path: Name of the image for errors.
+        stated: Where the image states that there are data, (H, W); ``None`` is everywhere.
+    """
     chosen = values if list(bands) == list(range(1, len(values) + 1)) else values[[band - 1 for band in bands]]
+    valid = np.ones(values.shape[1:], dtype=np.bool_) if stated is None else stated
     if chosen.dtype.kind == "f":
-        wrong = int(np.size(chosen) - np.isfinite(chosen).sum())
-        if wrong:
+        valid = valid & ~np.isnan(chosen).any(axis=0)
+        chosen = np.where(valid, chosen, np.float32(0))
+        if wrong := int(np.isinf(chosen).sum()):
             raise ValueError(
-                f"'{path}' cannot be used: {wrong} of its {chosen.size} values are NaN or infinite. Fill them, e.g. "
-                "with `gdal_fillnodata`, or drop the image; `ldstyle data tile --min-valid 1` cuts no such tiles."
+                f"'{path}' cannot be used: {wrong} of its {chosen.size} values are infinite. Make them NaN, which "
+                "counts as no data, or drop the image."
             )
-    return np.ascontiguousarray(chosen)
+    try:
+        require_data(valid)
+    except ValueError as error:
+        raise ValueError(f"'{path}' cannot be used: {error}.") from None
+    return np.ascontiguousarray(chosen), valid
 
 
 def read_picture(path: Path, size: int, shown: Sequence[int] | None) -> NDArray[np.uint8]:
@@ -159,12 +204,12 @@ def read_picture(path: Path, size: int, shown: Sequence[int] | None) -> NDArray[
     if shown is None:
         return decode(path, size)
     require_side(size)
-    values = read_bands(path)
+    values, stated = _read(path, None, shown)
     bands = list(shown) or shown_bands(range(1, len(values) + 1), ("",) * len(values))
     if max(bands) > len(values):
         raise ValueError(f"'{path}' cannot be used: it has {len(values)} bands, and band {max(bands)} is shown.")
-    chosen = choose_bands(values, bands, path=path)
-    return stretch(_resized(chosen.astype(np.float32), size))
+    chosen, valid = choose_bands(values, bands, path=path, stated=stated)
+    return stretch(_resized(fill(chosen.astype(np.float32), valid), size))
 
 
 def stretch(values: NDArray[Any]) -> NDArray[np.uint8]:
@@ -234,20 +279,15 @@ def _measure(
         some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MEASURED_IMAGES)).astype(np.int64)]
         for done, row in enumerate(some.tolist(), start=1):
             path = table.path(row)
-            content = read_file(path)
-            values = read_bands(path, content=content)
+            values, with_data = _read(path, None, stated.bands)
             _check_layout(values, stated, path)
-            flat = choose_bands(values, stated.bands, path=path).reshape(len(stated.bands), -1)
-            nodata = _nodata(content)
-            if nodata is not None:  # far from the values, it would be a limit of the range
-                flat = flat[:, (flat != nodata).any(axis=0)]
+            image, valid = choose_bands(values, stated.bands, path=path, stated=with_data)
+            flat = image[:, valid]  # a nodata value far from the others would be a limit of the range
             positions = np.linspace(0, flat.shape[1] - 1, min(flat.shape[1], _MEASURED_PIXELS)).astype(np.int64)
             found.append(flat[:, positions].astype(np.float32))
             if progress:
                 progress(done, len(some), f"range of {table.domain}")
     measured = np.concatenate(found, axis=1).astype(np.float64)
-    if not measured.size:
-        raise ValueError("data.range in percentiles needs images with data; all pixels are nodata. Give it in numbers.")
     low, high = np.percentile(measured, percentiles, axis=1)
     for name, least, most in zip(stated.names, low, high, strict=True):
         if not least < most:
@@ -300,7 +340,9 @@ def _from_numpy(path: Path, content: bytes) -> NDArray[Any]:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _from_raster(path: Path, content: bytes) -> NDArray[Any]:
+def _from_raster(
+    path: Path, content: bytes, taken: Sequence[int] | None
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     try:
         import rasterio
         from rasterio.io import MemoryFile
@@ -319,21 +361,14 @@ def _from_raster(path: Path, content: bytes) -> NDArray[Any]:
             if dataset.width * dataset.height > LARGEST_AREA:
                 raise ValueError(f"it has {dataset.width} x {dataset.height} pixels; cut it with `ldstyle data tile`")
             values: NDArray[Any] = dataset.read()
+            stated = None
+            if taken is not None and driver == "GTiff":
+                known = [band for band in taken if band <= dataset.count]
+                stated = None if has_data_everywhere(dataset, known) else dataset.dataset_mask() > 0
     except (rasterio.errors.RasterioError, ValueError, MemoryError) as error:
         reason = error.__cause__ or error  # rasterio only refers to GDAL's own error
         raise ValueError(f"'{path}' cannot be used: {str(reason).rstrip('.') or type(reason).__name__}.") from error
-    return values
-
-
-def _nodata(content: bytes) -> float | None:
-    """Return the value of pixels without data that a GeoTIFF states."""
-    if not content.startswith(TIFF):
-        return None
-    from rasterio.io import MemoryFile
-
-    with MemoryFile(content) as memory, _opened_quietly(memory, "GTiff") as dataset:
-        stated: float | None = dataset.nodata
-    return stated
+    return values, stated
 
 
 def _opened_quietly(memory: Any, driver: str) -> Any:

@@ -154,7 +154,8 @@ def _digest(sources: Sequence[SourceFile], size: int, image_format: ImageFormat 
     """Return the digest of what the cache depends on: the rules, the size, and the content of the files in order."""
     rules: list[Any] = [FORMAT, size]
     if image_format is not None:  # names change nothing
-        rules.append({key: value for key, value in image_format.describe().items() if key != "names"})
+        described = {key: value for key, value in image_format.describe().items() if key != "names"}
+        rules.append({"nodata": "filled", **described})
     state = hashlib.blake2b(json.dumps(rules).encode(), digest_size=16)
     for source in sources:
         state.update(f"{source.row} {source.is_mask} {source.content}\n".encode())

@@ -12,6 +12,7 @@ more than 8 bits       refused unless bands or a range are given, see :mod:`ldst
 several frames         refused (animations, multi-page TIFF), except MPO, the two-picture JPEG of cameras and
                        drones, of which the first picture is taken; overviews and masks of a TIFF are no frames
 EXIF orientation       applied, to images and masks: a mask is laid over its image as viewers show both
+nodata value of TIFF   its pixels are filled, see :mod:`ldstyle.data.loading.nodata`
 odd sizes              resized to the square, the aspect ratio is not kept
 =====================  ================================================================================
 
@@ -36,6 +37,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from ldstyle.data.domains.scene_table import IMAGE_FORMATS
+from ldstyle.data.loading.nodata import fill, require_data, stated_data
 
 # What Pillow's plugins raise on damaged files, beyond OSError; SyntaxError means a broken PNG chunk.
 _DAMAGE = (
@@ -61,6 +63,9 @@ LARGEST_SIDE = 16_384
 
 _ORIENTATION = 274
 """Number of the EXIF tag."""
+
+_NODATA = 42113
+"""Number of the TIFF tag in which GDAL states the value of pixels without data, as text."""
 
 _KIND_OF_PAGE, _OVERVIEW_OR_MASK = 254, 1 | 4
 """Number of the TIFF tag, and its bits of pages that are no separate picture."""
@@ -97,7 +102,7 @@ def decode(path: Path, size: int, *, content: bytes | None = None) -> NDArray[np
     """
     require_side(size)
     with opened(path, content) as image:
-        rgb = _to_rgb(image)
+        rgb = _filled(image)
         if rgb.size != (size, size):
             rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
@@ -167,6 +172,8 @@ def opened(path: Path, content: bytes | None, *, deep: bool = False) -> Iterator
         if not deep:
             _require_eight_bits(image)
         image.load()
+        if isinstance(image, TiffImageFile) and _NODATA in image.tag_v2:
+            image.info["nodata"] = image.tag_v2[_NODATA]  # a turned image has no tags
         yield ImageOps.exif_transpose(image)
 
 
@@ -217,6 +224,21 @@ def _require_eight_bits(image: Image.Image) -> None:
 def _words(arguments: object) -> list[str]:
     """Return the text among the arguments of a decoder, which are one word or a tuple."""
     return [word for word in (arguments if isinstance(arguments, tuple) else (arguments,)) if isinstance(word, str)]
+
+
+def _filled(image: Image.Image) -> Image.Image:
+    """Return an image as RGB, with the pixels filled that have its nodata value."""
+    rgb = _to_rgb(image)
+    try:
+        nodata = float(image.info["nodata"])
+    except (KeyError, ValueError, TypeError):
+        return rgb
+    stored = np.asarray(image)
+    valid = stated_data(stored[None] if stored.ndim == 2 else stored.transpose(2, 0, 1), nodata)
+    if valid.all():
+        return rgb
+    require_data(valid)
+    return Image.fromarray(np.ascontiguousarray(fill(np.asarray(rgb).transpose(2, 0, 1), valid).transpose(1, 2, 0)))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -184,6 +184,7 @@ class Cutter:
         self._stack = ExitStack()
         self._number: int | None = None
         self._scene: Any = None
+        self._nodata: float | None = None
         self._labels: SceneLabels | None = None
 
     def __enter__(self) -> Self:
@@ -231,6 +232,7 @@ class Cutter:
         self.__exit__()
         job = self.job
         self._scene = self._stack.enter_context(open_raster(job.scenes[number], allow_virtual=job.allow_virtual))
+        self._nodata = _nodata_of(self._scene)
         self._labels = self._stack.enter_context(open_labels(job.labels, number, self._scene, job.vocabulary))
         self._number = number
 
@@ -245,7 +247,7 @@ class Cutter:
                 valid = scene.dataset_mask(window=part) > 0
         if scene.nodata is None and not valid.all():
             # A tile has no internal mask: image readers treat it as a second page.
-            pixels[:, ~valid] = 0
+            pixels[:, ~valid] = self._nodata
         if pixels.dtype.kind == "f":
             valid &= ~np.isnan(pixels).any(axis=0)
         return pixels, valid
@@ -260,7 +262,7 @@ class Cutter:
             "dtype": kind,
             "height": self.job.size,
             "width": self.job.size,
-            "nodata": scene.nodata,
+            "nodata": self._nodata,
             "crs": scene.crs,
             "transform": place,
             "blockysize": self.job.size,
@@ -285,6 +287,15 @@ class Cutter:
     def _put(self, name: str, content: bytes) -> int:
         put(self.job.out / name, content)
         return len(content)
+
+
+def _nodata_of(scene: Any) -> float | None:
+    """Return the value of pixels without data in the tiles of a scene; a mask or an alpha band becomes one."""
+    if scene.nodata is not None or has_data_everywhere(scene):
+        stated: float | None = scene.nodata
+        return stated
+    kind = np.dtype(scene.dtypes[0])
+    return float("nan") if kind.kind == "f" else float(np.iinfo(kind).min)
 
 
 def _png(bits: NDArray[np.uint8]) -> bytes:

@@ -208,3 +208,21 @@ def ground_sampling_distance(crs: Any, transform: Any, height: int, width: int) 
     if crs.to_epsg() in _WEB_MERCATOR:  # its metres are those of the equator
         unit *= math.cos(math.radians(rasterio().warp.transform(crs, "EPSG:4326", [x], [y])[1][0]))
     return side * unit
+
+
+def bounds_in(scene: Any, crs: Any) -> tuple[float, float, float, float] | None:
+    """Return the extent of a scene in another reference system, ``None`` if it has none there."""
+    if scene.crs is None or not (is_on_earth(scene.crs) and is_on_earth(crs)):
+        return None
+    xs, ys = sorted(scene.bounds[::2]), sorted(scene.bounds[1::2])  # rows may lead north
+    try:
+        left, bottom, right, top = rasterio().warp.transform_bounds(scene.crs, crs, xs[0], ys[0], xs[1], ys[1])
+    except rasterio().errors.RasterioError:
+        return None
+    known = all(map(math.isfinite, (left, bottom, right, top))) and left <= right
+    return (left, bottom, right, top) if known else None
+
+
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether two extents have no point in common."""
+    return one[2] < other[0] or other[2] < one[0] or one[3] < other[1] or other[3] < one[1]

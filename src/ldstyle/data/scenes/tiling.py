@@ -17,8 +17,9 @@ from ldstyle.data.domains.csv import MASK_BITS, refuse_twins
 from ldstyle.data.domains.scene_table import Progress, file_stem
 from ldstyle.data.loading.image_format import DTYPES
 from ldstyle.data.scenes.cutting import BlockGrid, CutJob, Cutter, Run, TileRules, chunks
-from ldstyle.data.scenes.labels import Extent, LabelSource, bounds_in, open_labels, read_vocabulary, require_overlap
-from ldstyle.data.scenes.raster import alpha_words, open_raster, rasterio
+from ldstyle.data.scenes.labels import LabelSource, open_labels, read_vocabulary
+from ldstyle.data.scenes.polygons import Extent, require_overlap
+from ldstyle.data.scenes.raster import alpha_words, bounds_in, open_raster, rasterio
 from ldstyle.data.scenes.tile_folder import TABLE, TileFolder, TileRow, sole_writer
 from ldstyle.workers import end_with_parent
 

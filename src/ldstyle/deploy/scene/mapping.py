@@ -127,7 +127,7 @@ def map_scene(
         path,
         bands=options.bands,
         limits=options.limits,
-        fill=classifier.model.preprocessing.mean,
+        number=len(classifier.model.preprocessing.mean),
         allow_virtual=options.allow_virtual,
         allow_remote=options.allow_remote,
         image_format=classifier.model.image_format,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ldstyle.data.loading.bands import resize_bands, scale_values, stretch
 from ldstyle.data.loading.image_format import DTYPES, ImageFormat
+from ldstyle.data.loading.nodata import fill
 from ldstyle.data.scenes.raster import (
     ground_sampling_distance,
     has_data_everywhere,
@@ -35,14 +36,12 @@ class Scene:
         dataset: The open raster.
         bands: Numbers of the bands that the model takes, from 1; red, green and blue for a model of three.
         limits: Values that become 0 and 255; ``None`` for 8-bit rasters, whose values stay.
-        fill: Values for pixels without data, (bands,), of the type of the images.
         image_format: Bands and range of images that are not 8-bit RGB; ``limits`` are then not used.
     """
 
     dataset: Any
     bands: tuple[int, ...]
     limits: tuple[float, float] | None
-    fill: NDArray[Any]
     image_format: ImageFormat | None = None
 
     @property
@@ -54,8 +53,9 @@ class Scene:
     def read(self, grid: TileGrid, row: int, column: int, size: int) -> tuple[NDArray[Any], float]:
         """Read a tile, resized to (bands, size, size), and the fraction of it that has data.
 
-        Pixels outside the scene mirror those inside. Values of a stated format are clipped to their range before they
-        are resized, as in training: a cloud far above it would otherwise brighten its neighbours.
+        Pixels outside the scene mirror those inside. As in training, pixels without data get the mean of the others,
+        and values of a stated format are clipped to their range before they are resized: a cloud far above it would
+        otherwise brighten its neighbours.
         """
         top, left = grid.start(row, column)
         height, width = min(grid.tile, grid.height - top), min(grid.tile, grid.width - left)
@@ -65,7 +65,7 @@ class Scene:
         shape = (_scaled(height, side, grid.tile), _scaled(width, side, grid.tile))
         how = "bilinear" if shape != (height, width) else "nearest"
         values, valid = self._read(self.bands, shape, how, window=window)
-        pixels = np.where(valid, self._scaled(values), self.fill[:, None, None])
+        pixels = fill(self._scaled(values), valid)
         padded = np.pad(pixels, ((0, 0), (0, side - shape[0]), (0, side - shape[1])), mode="symmetric")
         return resize_bands(padded, size), float(valid.mean())
 
@@ -137,7 +137,7 @@ def open_scene(
     *,
     bands: Sequence[int] | None,
     limits: tuple[float, float] | None,
-    fill: Sequence[float],
+    number: int,
     allow_virtual: bool = False,
     allow_remote: bool = False,
     image_format: ImageFormat | None = None,
@@ -148,7 +148,7 @@ def open_scene(
         path: A GeoTIFF, PNG, JPEG or JPEG 2000 file, or an address that GDAL understands.
         bands: Bands that the model takes; by default the first ones, or the only one.
         limits: Values that become 0 and 255; needed unless the raster is of 8 bits.
-        fill: Colour in [0, 1] of locations without data, such as the mean the model subtracts.
+        number: How many bands the model takes.
         allow_virtual: Open any format that GDAL reads. A virtual raster (VRT, WMS) reads every file and address that it
             names.
         allow_remote: Open addresses.
@@ -157,12 +157,10 @@ def open_scene(
     """
     with open_raster(path, allow_virtual=allow_virtual, allow_remote=allow_remote) as dataset:
         found = None if image_format is None else _scene_format(dataset, image_format, bands, limits)
-        kind = np.dtype("uint8" if found is None else found.stored)
-        colour = np.round(np.iinfo(kind).max * np.clip(fill, 0, 1)).astype(kind)
         if found is None:
-            yield Scene(dataset, _bands(dataset, bands, len(fill)), _limits(dataset, limits), colour)
+            yield Scene(dataset, _bands(dataset, bands, number), _limits(dataset, limits))
         else:
-            yield Scene(dataset, found.bands, None, colour, found)
+            yield Scene(dataset, found.bands, None, found)
 
 
 def _scene_format(

@@ -191,12 +191,17 @@ def _corner(one: Shown, column: str | None) -> str:
     return "" if iou is None else f"IoU {100 * iou:.0f} %"
 
 
+def sheet_path(folder: Path, domain: str) -> Path:
+    """Return the file of a domain's sheet."""
+    return folder / f"{file_stem(domain)}.png"
+
+
 def write_sheets(folder: Path, judgement: Judgement) -> list[Path]:
     """Write ``DOMAIN.png`` for each domain, of the images furthest from training: held-out ones of a source."""
     last = {part.domain: part for part in judgement.parts}
     paths = []
     for domain, part in last.items():
-        paths.append(folder / f"{file_stem(domain)}.png")
+        paths.append(sheet_path(folder, domain))
         save_figure(attention_sheet(part, judgement.sources), paths[-1])
     return paths
 

@@ -129,6 +129,10 @@ class _Run:
         return _run_key(self.grid, self.cell.cell, several=self.several)
 
     @property
+    def split(self) -> str:
+        return _split(self.cell.split, self.cell.target)
+
+    @property
     def names(self) -> list[Value]:
         return [Word(self.title), Word(self.cell.split), Word(self.cell.target)]
 
@@ -154,11 +158,18 @@ def _run_key(grid: str, cell: str, *, several: bool) -> str:
     return f"{grid}/{cell}" if several else cell
 
 
+def _split(name: str, target: str) -> str:
+    return f"{name}, {target}"
+
+
 def _filters(grids: Sequence[Results]) -> dict[str, dict[str, str]]:
     """Return the choices of each filter: its values and their texts."""
     # Points of sweeps are too many for buttons; typing finds them.
     methods = {m: title for grid in grids for m, title in grid.titles.items() if is_main(m)}
-    splits = {split: f"{split}, {target}" for grid in grids for split, target in grid.targets.items()}
+    # Grids may have splits of one name with other targets.
+    targets = list(dict.fromkeys(split for grid in grids for split in grid.targets.items()))
+    names = [name for name, _ in targets]
+    splits = {_split(*split): _split(*split) for split in sorted(targets, key=lambda split: names.index(split[0]))}
     seeds = {str(seed): str(seed) for seed in sorted({seed for grid in grids for seed in grid.seeds})}
     return {"method": methods, "split": splits, "seed": seeds, "grid": {grid.name: grid.name for grid in grids}}
 

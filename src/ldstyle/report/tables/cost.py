@@ -10,7 +10,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -197,17 +197,17 @@ def conditions_of(results: Results) -> Conditions:
 
 def _counted(results: Results) -> tuple[Conditions, dict[str, Measured]]:
     """Count parameters and operations of every family; nothing is timed."""
-    from ldstyle.benchmark.complexity import count_macs, measure_families
-    from ldstyle.runs.backbone import create_network
+    from ldstyle.benchmark.complexity import measure_families
 
     conditions = conditions_of(results)
-    name, size, labels = conditions.backbone, conditions.size, conditions.labels
-    rows = measure_families(name, num_labels=labels, size=size, stages=conditions.stages, repeats=0)
-    if conditions.output_stride is not None:
-        # A smaller stride changes the operations and not the parameters.
-        network = create_network(name, num_labels=labels, output_stride=conditions.output_stride)
-        macs = count_macs(network, size=size)
-        rows = {family: replace(row, macs=macs) for family, row in rows.items()}
+    rows = measure_families(
+        conditions.backbone,
+        num_labels=conditions.labels,
+        size=conditions.size,
+        stages=conditions.stages,
+        output_stride=conditions.output_stride,
+        repeats=0,
+    )
     return conditions, rows
 
 
@@ -236,6 +236,7 @@ def _rate(throughput: tuple[float, float, float] | None, hint: str) -> Value:
 def _hint(conditions: Conditions, folder: Path | None) -> str:
     words = ["ldstyle", "bench", "complexity", "--backbone", conditions.backbone]
     words += ["--num-labels", str(conditions.labels), "--size", str(conditions.size)]
+    words += [] if conditions.output_stride is None else ["--output-stride", str(conditions.output_stride)]
     return "not measured; run " + shlex.join([*words, *(["--results", str(folder)] if folder is not None else [])])
 
 

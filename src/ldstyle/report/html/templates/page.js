@@ -154,13 +154,22 @@ function applyFilter() {
       || ![...groups].every(([group, values]) => values.includes(row.dataset[group]));
   }
   const left = runRows.filter((row) => !row.hidden);
-  const allowed = {
-    runs: new Set(left.map((row) => row.dataset.run)),
-    methods: new Set(left.map((row) => row.dataset.method)),
-    splits: new Set(left.map((row) => row.dataset.split)),
+  const known = new Map(); // by grid: splits of one name may differ between grids
+  const allowed = (grid) => {
+    if (!known.has(grid)) {
+      const rows = left.filter((row) => grid === undefined || row.dataset.grid === grid);
+      known.set(grid, {
+        methods: new Set(rows.map((row) => row.dataset.method)),
+        splits: new Set(rows.map((row) => row.dataset.splitName)),
+      });
+    }
+    return known.get(grid);
   };
   const lets = (names, set) => names.length === 0 || names.some((name) => set.has(name));
-  const passes = ({ dataset }) => lets(listed(dataset.methods), allowed.methods) && lets(listed(dataset.splits), allowed.splits);
+  const passes = (element) => {
+    const { methods, splits } = allowed(element.closest("section")?.dataset.grid);
+    return lets(listed(element.dataset.methods), methods) && lets(listed(element.dataset.splits), splits);
+  };
   for (const table of $$("table.filtered")) {
     const columns = $$("thead th", table).map(passes);
     for (const row of $$("tbody tr", table)) row.hidden = !passes(row);
@@ -176,7 +185,7 @@ function applyFilter() {
   }
   $("#filter-state").hidden = !active;
   $("#filter-state span").textContent = active ? `${left.length} of ${runRows.length} runs shown` : "";
-  filterListeners.forEach((listener) => listener(allowed.runs));
+  filterListeners.forEach((listener) => listener(new Set(left.map((row) => row.dataset.run))));
 }
 
 $("#to-filter").hidden = !search;
