@@ -7,6 +7,9 @@ EXTRAS := dev,geo,onnx,pretrained,ray
 STAMP := $(VENV)/.installed
 SEEDS := 3
 SPLITS := suburb
+# Empty means that Python stores what it has compiled, which an environment may forbid, as containers do. The many
+# processes of the tests would otherwise compile torch and all that it imports anew, which takes each of them seconds.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-isa test-wheel test-lowest lint types unit docs format install clean
 

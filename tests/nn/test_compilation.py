@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch._dynamo
@@ -106,6 +108,22 @@ def test_a_compiled_training_step_holds_the_loss():
     for epoch in (11, 12, 13):
         assert torch.equal(step(eager, epoch), compiled(other, epoch))
     assert graphs() > 0
+
+
+def test_tracing_leaves_out_the_imported_modules(monkeypatch):
+    """There are thousands of them, and the compiler would take each for an input."""
+    asked = []
+
+    class Modules(dict):
+        def __contains__(self, name):
+            asked.append(torch.compiler.is_compiling())
+            return True
+
+    monkeypatch.setattr("ldstyle.nn.compilation.sys", SimpleNamespace(modules=Modules()))
+    images, labels, domain = batch()
+    compile_whole(make_net("ld-efdmix"))(images, labels=labels, domain=domain, epoch=11)
+    assert asked
+    assert not any(asked)
 
 
 def test_mistakes_are_answered_in_a_compiled_network():

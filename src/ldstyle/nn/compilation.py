@@ -30,8 +30,9 @@ def _left_out(function: _Function, *, recursive: bool) -> _Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        # The compiler takes longer to import than the rest of torch, so only those who compile load it.
-        if "torch._dynamo" not in sys.modules:
+        # The compiler takes longer to import than the rest of torch, so only those who compile load it. While it
+        # traces, asking for it would make it trace `sys.modules` as well: thousands of entries for each call.
+        if not torch.compiler.is_compiling() and "torch._dynamo" not in sys.modules:
             return function(*args, **kwargs)
         if not left_out:
             left_out.append(torch.compiler.disable(function, recursive=recursive))

@@ -20,6 +20,8 @@ os.environ["RAY_AUTH_TOKEN"] = "only-for-this-test-" * 2
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # Ray's workers yield to every other process by default: next to other tests they would hardly run.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 Ray spells it so
+# A killed node is missed after five checks, which by default are 3 s apart; a slow one still has 10 s to answer each.
+os.environ["RAY_health_check_period_ms"] = "500"  # noqa: SIM112
 
 import ray
 from ray.cluster_utils import Cluster
