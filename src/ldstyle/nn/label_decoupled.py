@@ -243,7 +243,7 @@ class LabelDecoupledStyle(nn.Module):
         else:
             restyled = effective_lambda(torch.zeros(batch.present.shape), batch.present, batch.partner) < 1
         if self.bank is not None:
-            restyled = restyled | self.bank.offers(own_map, batch.domain)
+            restyled = restyled | self.bank.offers(own_map, batch.domain, original=batch.original)
         # A sample without any usable map takes the global path.
         return restyled & own_map.any(dim=1, keepdim=True)
 
@@ -281,7 +281,7 @@ class LabelDecoupledStyle(nn.Module):
         banked, found = None, None
         if self.bank is not None and choice is not None:
             own_map = batch.present if region.usable is None else batch.present & region.usable
-            banked, found = self.bank.draw(own_map, batch.domain, choice)
+            banked, found = self.bank.draw(own_map, batch.domain, choice, original=batch.original)
             effective = torch.where(found, lam, effective)
             whole = None if whole is None or not (whole & ~found).any() else whole & ~found
         attn = _with_uniform(region, whole)
@@ -301,7 +301,7 @@ class LabelDecoupledStyle(nn.Module):
         if self.bank is not None and batch.clean:
             keep = batch.present if region.usable is None else batch.present & region.usable
             clean = Moments(theirs.mean.detach(), theirs.std.detach())
-            self.bank.push(clean, keep, batch.domain)
+            self.bank.push(clean, keep, batch.domain, original=batch.original)
         return attn, old, mix_moments(old, other, effective.to(device, non_blocking=True))
 
 
