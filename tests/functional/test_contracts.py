@@ -154,6 +154,22 @@ def test_recomposition_rounds_to_half_precision_once(mean):
     assert torch.equal(LF.recompose(feats, attn, old, new, background=0.1), wanted.bfloat16())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", RESTYLERS)
+def test_restyled_maps_and_their_gradient_are_rounded_to_half_precision_once(name, dtype):
+    arguments = calls(make_case(3, batch=4, relu=True))[name]
+    lowered = {key: value.to(dtype) for key, value in arguments.items() if key in ("feats", "local", "global_")}
+
+    def restyled(precision):
+        maps = {key: value.detach().to(precision).requires_grad_() for key, value in lowered.items()}
+        out = getattr(LF, name)(**arguments | maps)
+        out.backward(next(iter(lowered.values())).cos().to(precision))
+        return [out, *(value.grad for value in maps.values())]
+
+    for found, wanted in zip(restyled(dtype), restyled(torch.float32), strict=True):
+        assert torch.equal(found, wanted.to(dtype))
+
+
 @pytest.mark.parametrize("operator", ["mixstyle", "efdmix"])
 def test_the_identity_is_bit_exact_in_half_precision_too(operator):
     case = make_case(5)
