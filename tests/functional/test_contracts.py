@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import numpy as np
@@ -129,6 +130,27 @@ def test_a_restyled_map_keeps_precision_and_memory_format(name):
         assert out.is_contiguous(memory_format=torch.channels_last)
         tolerance = single(plain) if dtype == torch.float32 else lowered_once(plain)
         torch.testing.assert_close(out.float(), plain, rtol=0, atol=tolerance)
+
+
+def emptied(value, batch):
+    """Return arguments without any of their samples."""
+    if isinstance(value, Moments):
+        return Moments(*(emptied(item, batch) for item in value))
+    return value[:0] if isinstance(value, torch.Tensor) and len(value) == batch else value
+
+
+@pytest.mark.filterwarnings("ignore:var_mean.*degrees of freedom")
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("name", [*RESTYLERS, "label_moments", "relative_change"])
+def test_an_empty_batch_has_an_empty_result(name, plain):
+    case = make_case(3)
+    arguments = {key: emptied(value, len(case.feats)) for key, value in calls(case)[name].items()}
+    with LF.plain_forms() if plain else contextlib.nullcontext():
+        found = tensors_in(getattr(LF, name)(**arguments))
+    assert [tensor.shape[1:] for tensor in found] == [
+        tensor.shape[1:] for tensor in tensors_in(getattr(LF, name)(**calls(case)[name]))
+    ]
+    assert all(len(tensor) == 0 for tensor in found)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

@@ -155,7 +155,7 @@ def dsu(feats: Tensor, noise_mean: Tensor, noise_std: Tensor, *, eps: float = 1e
     moved = []
     for value, noise, name in ((own.mean, noise_mean, "noise_mean"), (own.std, noise_std, "noise_std")):
         check_shape(noise, (batch, channels), name=name, meaning="(B, C)")
-        if batch == 1:
+        if batch < 2:
             return feats
         deviation = (value.var(dim=0, keepdim=True) + eps).sqrt()  # (1, 1, C)
         moved.append(value + noise.to(value)[:, None] * deviation)
@@ -185,7 +185,7 @@ class _InverseRoot(torch.autograd.Function):
     def forward(ctx: Any, gram: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(gram)
         # Directions the batch does not span (at least one, the mean) have eigenvalues of rounding size.
-        spanned = values > values[-1] * 1e-10
+        spanned = values > values[-1:] * 1e-10  # a slice, which an empty batch has too
         inverse_root = torch.where(spanned, values, 1.0).rsqrt() * spanned
         ctx.save_for_backward(vectors, inverse_root)
         root: Tensor = vectors * inverse_root @ vectors.T

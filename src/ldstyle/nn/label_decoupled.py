@@ -211,7 +211,7 @@ class LabelDecoupledStyle(nn.Module):
         if isinstance(attention, UniformConfig):
             return Styled(feats, attn)
         locations = effective_locations(attn) / (attn.shape[2] * attn.shape[3])
-        styled = Styled(feats, attn, locations=torch.where(locations > 0, locations, torch.nan).nanmedian())
+        styled = Styled(feats, attn, locations=_positive_median(locations))
         if not isinstance(attention, LLAMConfig):
             return styled
         styled = styled._replace(diversity=attention_diversity(region.attn, present))
@@ -303,6 +303,18 @@ class LabelDecoupledStyle(nn.Module):
             clean = Moments(theirs.mean.detach(), theirs.std.detach())
             self.bank.push(clean, keep, batch.domain, original=batch.original)
         return attn, old, mix_moments(old, other, effective.to(device, non_blocking=True))
+
+
+def _positive_median(values: Tensor) -> Tensor:
+    """Return the median of the positive values, the lower of two; NaN if there is none.
+
+    Older versions of torch count NaN on the host in ``nanmedian``, which waits for a GPU.
+    """
+    ordered = torch.where(values > 0, values, torch.nan).flatten().sort().values  # NaN last
+    if not len(ordered):
+        return values.new_full((), torch.nan)
+    middle = ((values > 0).sum() - 1).clamp(min=0) // 2
+    return ordered.gather(0, middle[None])[0]
 
 
 def _whole(region: Region, batch: PairedContext, lam: Tensor) -> Tensor | None:
