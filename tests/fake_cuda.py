@@ -23,6 +23,8 @@ from ldstyle.data.loading import colour
 FORWARD, BACKWARD = "cuda:0", "meta"
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 _LOOKUPS = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default)
+# Reads the number of NaN on the host in older versions of torch.
+_READS = (torch.ops.aten.nanmedian.default,)
 _PINNED = (torch.ops.aten.is_pinned.default, torch.ops.aten._pin_memory.default)
 
 
@@ -50,6 +52,8 @@ class FakeCuda(TorchDispatchMode):
                 return func(*args, **kwargs)
         if func in _LOOKUPS and any(isinstance(i, Tensor) and not isinstance(i, FakeTensor) for i in args[1]):
             self.waits.append(f"{func} by an index on the host")
+        if func in _READS:
+            self.waits.append(str(func))
         result = func(*args, **kwargs)
         if func in _COPIES:
             return self._copied(func, args, kwargs, result)

@@ -127,6 +127,14 @@ def test_false_alarms_of_a_label_without_positives_cost_overall_f1_only():
     assert metrics.overall_f1(scores, present, thresholds) == 0.5
 
 
+def test_an_empty_batch_has_scores_like_one_of_which_nothing_is_known():
+    scores, present, thresholds = torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.bool), torch.full((3,), 0.5)
+    assert metrics.mean_average_precision(scores, present).isnan()
+    assert metrics.class_f1(scores, present, thresholds).isnan()
+    assert metrics.class_f1_cpcr(scores, present, thresholds).isnan()
+    assert metrics.overall_f1(scores, present, thresholds) == 0
+
+
 def test_nothing_predicted_scores_zero():
     scores, present = torch.tensor([[0.1], [0.2]]), torch.tensor([[True], [False]])
     for function in (metrics.class_f1, metrics.class_f1_cpcr, metrics.overall_f1):

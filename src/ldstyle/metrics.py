@@ -276,6 +276,8 @@ def _decisions(scores: Tensor, present: Tensor, thresholds: Tensor, known: Tenso
     """Return predicted and true labels as integers, (B, L), the truth of unknown ones marked."""
     known = _scored(scores, present, known)
     check_shape(thresholds, (scores.shape[1],), name="thresholds", meaning="(L,)")
+    if not len(scores):  # torchmetrics takes no empty batch; a sample of which nothing is known counts as little
+        known, present, scores = (values.new_zeros(1, values.shape[1]) for values in (known, present, scores))
     return (scores >= thresholds).long(), torch.where(known, present.long(), _UNKNOWN)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import numpy as np
@@ -131,6 +132,27 @@ def test_a_restyled_map_keeps_precision_and_memory_format(name):
         torch.testing.assert_close(out.float(), plain, rtol=0, atol=tolerance)
 
 
+def emptied(value, batch):
+    """Return arguments without any of their samples."""
+    if isinstance(value, Moments):
+        return Moments(*(emptied(item, batch) for item in value))
+    return value[:0] if isinstance(value, torch.Tensor) and len(value) == batch else value
+
+
+@pytest.mark.filterwarnings("ignore:var_mean.*degrees of freedom")
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("name", [*RESTYLERS, "label_moments", "relative_change"])
+def test_an_empty_batch_has_an_empty_result(name, plain):
+    case = make_case(3)
+    arguments = {key: emptied(value, len(case.feats)) for key, value in calls(case)[name].items()}
+    with LF.plain_forms() if plain else contextlib.nullcontext():
+        found = tensors_in(getattr(LF, name)(**arguments))
+    assert [tensor.shape[1:] for tensor in found] == [
+        tensor.shape[1:] for tensor in tensors_in(getattr(LF, name)(**calls(case)[name]))
+    ]
+    assert all(len(tensor) == 0 for tensor in found)
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("lowered", [False, True])
 def test_operators_agree_under_autocast(operator, lowered):
@@ -152,6 +174,22 @@ def test_recomposition_rounds_to_half_precision_once(mean):
     new = Moments(old.mean * 0.5, old.std * 3)
     wanted = LF.recompose(feats.float(), attn, old, new, background=0.1)
     assert torch.equal(LF.recompose(feats, attn, old, new, background=0.1), wanted.bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", RESTYLERS)
+def test_restyled_maps_and_their_gradient_are_rounded_to_half_precision_once(name, dtype):
+    arguments = calls(make_case(3, batch=4, relu=True))[name]
+    lowered = {key: value.to(dtype) for key, value in arguments.items() if key in ("feats", "local", "global_")}
+
+    def restyled(precision):
+        maps = {key: value.detach().to(precision).requires_grad_() for key, value in lowered.items()}
+        out = getattr(LF, name)(**arguments | maps)
+        out.backward(next(iter(lowered.values())).cos().to(precision))
+        return [out, *(value.grad for value in maps.values())]
+
+    for found, wanted in zip(restyled(dtype), restyled(torch.float32), strict=True):
+        assert torch.equal(found, wanted.to(dtype))
 
 
 @pytest.mark.parametrize("operator", ["mixstyle", "efdmix"])

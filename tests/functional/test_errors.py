@@ -33,6 +33,12 @@ BAD = [
     ("recompose", {"max_gain": 0.5}, ValueError, r"`max_gain` must be at least 1; got 0.5"),
     ("recompose", {"new": Moments(FLOAT, FLOAT)}, ValueError, r"`new.mean` must have shape \(B, L, C\) = \(5, 3, 4\)"),
     ("spatial_softmax", {"temperature": 0.0}, ValueError, r"`temperature` must be positive; got 0.0"),
+    ("attention_cross_entropy", {"temperature": 0.0}, ValueError, r"`temperature` must be positive; got 0.0"),
+    ("pooled_logits", {"temperature": -1.0}, ValueError, r"`temperature` must be positive; got -1.0"),
+    ("pooled_logits", {"temperature": float("nan")}, ValueError, r"`temperature` must be positive; got nan"),
+    ("blend_weights", {"background": float("nan")}, ValueError, r"`background` must not be negative; got nan"),
+    ("recompose", {"max_gain": float("nan")}, ValueError, r"`max_gain` must be at least 1; got nan"),
+    ("match_partners", {"choice": "most_shared"}, ValueError, r"`choice` must be .*; got 'most_shared'"),
     ("spatial_softmax", {"logits": FLOAT}, ValueError, r"`logits` must be .* got torch.float32 of shape \(5, 3\)"),
     ("attention_diversity", {"present": FLOAT}, TypeError, r"`present` must be bool"),
     (

@@ -102,6 +102,40 @@ def test_an_empty_bank_finds_nothing():
     assert moments.mean.isfinite().all()
 
 
+def test_an_entry_of_an_image_s_own_copy_is_not_drawn():
+    bank, keep = StyleBank(2, CHANNELS, size=4), torch.ones(3, 2, dtype=torch.bool)
+    bank.push(numbered(keep, 1), keep, torch.zeros(3, dtype=torch.int64), original=torch.tensor([7, 8, 7]))
+    present, home = torch.ones(99, 2, dtype=torch.bool), torch.ones(99, dtype=torch.int64)
+    choice = torch.linspace(0, 1, 99)[:, None].expand(-1, 2)
+    for original, expected in ((7, {200}), (8, {100, 300}), (9, {100, 200, 300})):
+        copies = torch.full_like(home, original)
+        moments, found = bank.draw(present, home, choice, original=copies)
+        assert found.all()
+        assert bank.offers(present, home, original=copies).all()
+        assert set(moments.mean[:, 0, 0].int().tolist()) == expected
+        assert set(moments.mean[:, 1, 0].int().tolist()) == {value + 10 for value in expected}
+
+
+def test_a_bank_of_own_copies_alone_offers_nothing():
+    bank, keep = StyleBank(2, CHANNELS, size=4), torch.ones(1, 2, dtype=torch.bool)
+    bank.push(numbered(keep, 1), keep, torch.tensor([0]), original=torch.tensor([7]))
+    asked = keep, torch.tensor([1])
+    assert not bank.draw(*asked, torch.zeros(1, 2), original=torch.tensor([7]))[1].any()
+    assert not bank.offers(*asked, original=torch.tensor([7])).any()
+    assert bank.offers(*asked, original=torch.tensor([6])).all()
+
+
+def test_originals_survive_a_file_and_states_without_them_are_read():
+    bank, keep = StyleBank(1, CHANNELS, size=2), torch.ones(1, 1, dtype=torch.bool)
+    bank.push(numbered(keep, 1), keep, torch.tensor([0]), original=torch.tensor([7]))
+    state, other = bank.get_extra_state(), StyleBank(1, CHANNELS, size=2)
+    other.set_extra_state(state)
+    assert not other.offers(keep, torch.tensor([1]), original=torch.tensor([7])).any()
+    del state["originals"]
+    other.set_extra_state(state)
+    assert other.offers(keep, torch.tensor([1]), original=torch.tensor([7])).all()
+
+
 def test_what_is_stored_is_detached_and_a_copy():
     keep = torch.ones(2, 1, dtype=torch.bool)
     moments = Moments(torch.ones(2, 1, CHANNELS, requires_grad=True), torch.ones(2, 1, CHANNELS, requires_grad=True))

@@ -9,8 +9,9 @@ from tests.nn.nets import GLOBAL, fill_maps, label_decoupled, make_context, make
 PRESENT = torch.tensor([[True, True, False], [True, False, True]])
 
 
-def mixed(net, *, domain=(0, 1), epoch=9, present=PRESENT) -> float:
-    context = make_context(2, present=present, domain=torch.tensor(domain), epoch=epoch)
+def mixed(net, *, domain=(0, 1), epoch=9, present=PRESENT, original=None) -> float:
+    original = None if original is None else torch.tensor(original)
+    context = make_context(2, present=present, domain=torch.tensor(domain), epoch=epoch, original=original)
     return float(net(make_images(2), context).diagnostics["labels_mixed"])
 
 
@@ -41,6 +42,13 @@ def test_styles_of_the_bank_count():
     assert mixed(net, domain=(0, 0)) == 0
     # The bank holds all three labels of domain 0 by now.
     assert mixed(net, domain=(1, 1)) == 1
+
+
+def test_the_bank_does_not_give_an_image_the_style_of_its_own_copy():
+    for original, expected in (((5, 5), 0), ((6, 6), 1)):
+        net = styled(label_decoupled("mixstyle", "uniform", bank_size=4))
+        mixed(net, domain=(0, 0), original=(5, 5))
+        assert mixed(net, domain=(1, 1), original=original) == expected
 
 
 def test_samples_without_a_cached_map_are_not_counted():

@@ -65,8 +65,14 @@ def check_partner(partner: Tensor, batch: int) -> None:
 
 def check_background(background: float) -> None:
     """Check the identity's density."""
-    if background < 0:
+    if not background >= 0:  # NaN too
         raise ValueError(f"`background` must not be negative; got {background}.")
+
+
+def check_temperature(temperature: float) -> None:
+    """Check the sharpness of attention."""
+    if not temperature > 0:
+        raise ValueError(f"`temperature` must be positive; got {temperature}.")
 
 
 def at_least_single(value: Tensor) -> Tensor:

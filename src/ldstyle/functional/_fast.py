@@ -76,9 +76,9 @@ def single_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parts(batch: int) -> Iterator[slice]:
-    """Cut a batch into at most eight parts."""
-    step = -(-batch // 8)
-    return (slice(start, start + step) for start in range(0, batch, step))
+    """Cut a batch into at most eight parts; an empty one is a part of itself."""
+    step = max(1, -(-batch // 8))
+    return (slice(start, start + step) for start in range(0, max(1, batch), step))
 
 
 # Attention

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ldstyle.functional._checks import at_least_single
 from ldstyle.functional._fast import parts, single_backward
 
 _SIGN_FREE = 0x7FFFFFFF
@@ -80,7 +81,7 @@ def match_covered(own: Tensor, other: Tensor, step: Tensor, covered: Tensor, par
 
 def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     """Mix the sorted values of each channel with the partner's; each sample is sorted once, for both of its roles."""
-    mixed: Tensor = _MatchWhole.apply(feats, partner, (1 - lam).to(feats.dtype))
+    mixed: Tensor = _MatchWhole.apply(feats, partner, (1 - lam).to(torch.promote_types(feats.dtype, torch.float32)))
     return mixed
 
 
@@ -96,24 +97,27 @@ class _MatchWhole(torch.autograd.Function):
         for part in parts(len(flat)):
             orders[part] = stable_order(flat[part]).to(numbers)
         ctx.save_for_backward(orders, partner, step)
-        change = torch.empty_like(flat, memory_format=torch.contiguous_format)
+        result = torch.empty_like(feats)
         for part in parts(len(flat)):
             own, other = orders[part].long(), partner[part]
-            mixed = flat[other].gather(-1, orders[other].long()).sub_(flat[part].gather(-1, own))
-            change[part] = torch.empty_like(mixed).scatter_(-1, own, mixed.mul_(step[part, None, None]))
-        return feats + change.view(feats.shape)
+            # Half precision is rounded once, in the result.
+            values, others = at_least_single(flat[part]), at_least_single(flat[other].gather(-1, orders[other].long()))
+            change = others.sub_(values.gather(-1, own)).mul_(step[part, None, None])
+            change = torch.empty_like(change).scatter_(-1, own, change)
+            result[part] = values.add(change).view(result[part].shape)
+        return result
 
     @staticmethod
     @single_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         orders, partner, step = ctx.saved_tensors
         slopes = grad.flatten(2)
-        result = slopes.clone(memory_format=torch.contiguous_format)
+        result = slopes.to(step.dtype, copy=True, memory_format=torch.contiguous_format)
         for part in parts(len(slopes)):
             own, theirs = orders[part].long(), orders[partner[part]].long()
             ranked = slopes[part].gather(-1, own) * step[part, None, None]
             result.index_add_(0, partner[part], torch.empty_like(ranked).scatter_(-1, theirs, ranked))
-        return result.view(grad.shape), None, None
+        return result.view(grad.shape).to(grad.dtype), None, None
 
 
 class _Group(NamedTuple):
@@ -179,10 +183,12 @@ def _plan(attn: Tensor, partner: Tensor, lam: Tensor, whole_map: Tensor | None, 
 
 
 def _changes(feats: Tensor, group: _Group) -> Tensor:
-    """Return the unweighted change of a group's values, (P, C, K)."""
+    """Return the unweighted change of a group's values, (P, C, K), float32 (float64 stays)."""
     channels = feats.shape[1]
-    own = feats[group.rows].gather(2, group.at[:, None].expand(-1, channels, -1))
-    other = feats[group.partners].gather(2, group.partner_at[:, None].expand(-1, channels, -1))
+    own, other = (
+        at_least_single(feats[rows].gather(2, at[:, None].expand(-1, channels, -1)))
+        for rows, at in ((group.rows, group.at), (group.partners, group.partner_at))
+    )
     if group.covered is None or group.partner_covered is None:
         return match_values(own, other, group.step)
     return match_covered(own, other, group.step, group.covered, group.partner_covered)
@@ -198,7 +204,9 @@ class _BlendMatched(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, feats: Tensor, attn: Tensor, background: float, groups: tuple[_Group, ...]) -> Tensor:
         flat = feats.detach().flatten(2)  # (B, C, HW)
-        mixed = flat.clone()
+        mixed = flat.to(
+            torch.promote_types(flat.dtype, torch.float32), copy=True
+        )  # the sum over labels is rounded once
         scale = _scale(attn, background)
         learns = ctx.needs_input_grad[1]
         keep = learns and flat.shape[1] * sum(group.at.numel() for group in groups) <= flat.numel()
@@ -207,14 +215,14 @@ class _BlendMatched(torch.autograd.Function):
             change = _changes(flat, group)  # (P, C, K)
             if keep:
                 kept.append(change)
-            field = flat.new_zeros(len(group.rows), *flat.shape[1:])
-            change = (change * _group_weights(attn, scale, group)[:, None]).to(flat.dtype)
+            field = mixed.new_zeros(len(group.rows), *flat.shape[1:])
+            change = (change * _group_weights(attn, scale, group)[:, None]).to(mixed.dtype)
             field.scatter_(2, group.at[:, None].expand_as(change), change)
             mixed.index_add_(0, group.rows, field)
         ctx.groups, ctx.kept, ctx.background = groups, kept if keep else None, background
         if learns:
             ctx.save_for_backward(attn, *(() if keep else (feats,)))
-        return mixed.view(feats.shape)
+        return mixed.view(feats.shape).to(feats.dtype)
 
     @staticmethod
     @single_backward

@@ -9,7 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ldstyle.functional import _fast
-from ldstyle.functional._checks import at_least_single, check_feats, check_maps, check_present, check_shape
+from ldstyle.functional._checks import (
+    at_least_single,
+    check_feats,
+    check_maps,
+    check_present,
+    check_shape,
+    check_temperature,
+)
 
 
 def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> Tensor:
@@ -29,8 +36,7 @@ def spatial_softmax(logits: Tensor, present: Tensor, *, temperature: float) -> T
     """
     batch, labels, _, _ = check_maps(logits, name="logits")
     check_present(present, batch, labels)
-    if temperature <= 0:
-        raise ValueError(f"`temperature` must be positive; got {temperature}.")
+    check_temperature(temperature)
     return _masked_softmax((at_least_single(logits) * temperature).flatten(2), present).view(logits.shape)
 
 
@@ -138,6 +144,7 @@ def attention_cross_entropy(logits: Tensor, target: Tensor, keep: Tensor, *, tem
     batch, labels, height, width = check_maps(logits, name="logits")
     check_shape(target, tuple(logits.shape), name="target", meaning="that of `logits`")
     check_shape(keep, (batch, labels), name="keep", meaning="(B, L)")
+    check_temperature(temperature)
     scores = (at_least_single(logits) * temperature).flatten(2).log_softmax(dim=-1)  # (B, L, HW)
     entropy = -(target.to(scores.dtype).flatten(2) * scores).sum(dim=-1)  # (B, L)
     return torch.where(keep, entropy, 0.0).mean() / math.log(max(height * width, 2))
@@ -160,6 +167,7 @@ def pooled_logits(logits: Tensor, *, temperature: float) -> Tensor:
         3.0
     """
     _, _, height, width = check_maps(logits, name="logits")
+    check_temperature(temperature)
     pooled = (at_least_single(logits) * temperature).flatten(2).logsumexp(dim=-1)
     return (pooled - math.log(height * width)) / temperature
 

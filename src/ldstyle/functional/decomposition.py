@@ -134,7 +134,7 @@ def recompose(
     expected = (*attn.shape[:2], feats.shape[1])
     for name, value in (("old.mean", old.mean), ("old.std", old.std), ("new.mean", new.mean), ("new.std", new.std)):
         check_shape(value, expected, name=name, meaning="(B, L, C)")
-    if max_gain < 1:
+    if not max_gain >= 1:  # NaN too
         raise ValueError(f"`max_gain` must be at least 1; got {max_gain}.")
     check_background(background)
     gain = (new.std / old.std).clamp(1 / max_gain, max_gain) - 1  # (B, L, C)

@@ -34,8 +34,10 @@ def restyle(feats: Tensor, old: Moments, new: Moments) -> Tensor:
     """Renormalize the whole map from ``old`` to ``new``, (B, 1, C); equal moments return ``feats``, bit for bit."""
     gain = new.std / old.std  # (B, 1, C)
     shift = (new.mean - old.mean) - (gain - 1) * old.mean
-    gain, shift = (value[:, 0, :, None, None].to(feats.dtype) for value in (gain, shift))
-    return torch.addcmul(shift, feats, gain)
+    # As in `recompose`, both terms nearly cancel where the mean exceeds the deviation: round their sum only.
+    single = at_least_single(feats)
+    gain, shift = (value[:, 0, :, None, None].to(single.dtype) for value in (gain, shift))
+    return torch.addcmul(shift, single, gain).to(feats.dtype)
 
 
 def mixstyle(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
@@ -91,9 +93,10 @@ def efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
 @_fast.choose(_fast_matching.efdmix)
 def _efdmix(feats: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
     """Match all values of each channel by rank."""
-    flat = feats.flatten(2)  # (B, C, HW)
+    single = at_least_single(feats)  # rounded once, at the end
+    flat = single.flatten(2)  # (B, C, HW)
     everywhere = torch.arange(flat.shape[2], device=feats.device).expand(len(flat), -1)
-    return feats + matched_change(flat, everywhere, partner, (1 - lam).to(feats.dtype)).view_as(feats)
+    return (single + matched_change(flat, everywhere, partner, (1 - lam).to(flat.dtype)).view_as(feats)).to(feats.dtype)
 
 
 def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) -> Tensor:
@@ -118,14 +121,15 @@ def csu(feats: Tensor, factor: Tensor, noise_mean: Tensor, noise_std: Tensor) ->
     """
     batch, channels, _, _ = check_feats(feats)
     check_shape(factor, (batch,), name="factor", meaning="(B,)")
-    own = global_moments(feats)
+    single = at_least_single(feats)  # so that the gradients of both its uses are added before they are rounded
+    own = global_moments(single)
     scale = factor.to(own.mean)[:, None]
     moved = []
     for value, noise, name in ((own.mean, noise_mean, "noise_mean"), (own.std, noise_std, "noise_std")):
         check_shape(noise, (batch, channels), name=name, meaning="(B, C)")
         spread = _covariance_root_product(noise.to(own.mean), value[:, 0])
         moved.append(value + (scale * spread)[:, None])
-    return restyle(feats, own, Moments(*moved))
+    return restyle(single, own, Moments(*moved)).to(feats.dtype)
 
 
 def dsu(feats: Tensor, noise_mean: Tensor, noise_std: Tensor, *, eps: float = 1e-6) -> Tensor:
@@ -146,15 +150,16 @@ def dsu(feats: Tensor, noise_mean: Tensor, noise_std: Tensor, *, eps: float = 1e
         True
     """
     batch, channels, _, _ = check_feats(feats)
-    own = global_moments(feats)
+    single = at_least_single(feats)
+    own = global_moments(single)
     moved = []
     for value, noise, name in ((own.mean, noise_mean, "noise_mean"), (own.std, noise_std, "noise_std")):
         check_shape(noise, (batch, channels), name=name, meaning="(B, C)")
-        if batch == 1:
+        if batch < 2:
             return feats
         deviation = (value.var(dim=0, keepdim=True) + eps).sqrt()  # (1, 1, C)
         moved.append(value + noise.to(value)[:, None] * deviation)
-    return restyle(feats, own, Moments(*moved))
+    return restyle(single, own, Moments(*moved)).to(feats.dtype)
 
 
 def _covariance_root_product(noise: Tensor, statistics: Tensor) -> Tensor:
@@ -180,7 +185,7 @@ class _InverseRoot(torch.autograd.Function):
     def forward(ctx: Any, gram: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(gram)
         # Directions the batch does not span (at least one, the mean) have eigenvalues of rounding size.
-        spanned = values > values[-1] * 1e-10
+        spanned = values > values[-1:] * 1e-10  # a slice, which an empty batch has too
         inverse_root = torch.where(spanned, values, 1.0).rsqrt() * spanned
         ctx.save_for_backward(vectors, inverse_root)
         root: Tensor = vectors * inverse_root @ vectors.T

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ldstyle.functional import _fast, _fast_matching
-from ldstyle.functional._checks import check_attn, check_background, check_partner, check_shape
+from ldstyle.functional._checks import at_least_single, check_attn, check_background, check_partner, check_shape
 from ldstyle.functional.decomposition import blend_weights
 from ldstyle.types import Moments
 
@@ -103,21 +103,22 @@ def _mix_topk(
     background: float,
 ) -> Tensor:
     """Add the weighted change of each label's top-K values."""
-    partner, step = partner.to(feats.device), (1 - lam).to(feats)  # (B,), (B, L)
-    flat = feats.detach().flatten(2)  # (B, C, HW)
+    values = at_least_single(feats).flatten(2)  # (B, C, HW); rounded once, at the end
+    partner, step = partner.to(feats.device), (1 - lam).to(values)  # (B,), (B, L)
+    flat = values.detach()
     weights = blend_weights(attn, background=background)[0].flatten(2)  # (B, L, HW)
     # Ties of attention go by position on every device.
     largest, ranked = (tensor[..., :top] for tensor in ranking.flatten(2).sort(dim=-1, descending=True, stable=True))
     covered = largest > 0  # (B, L, K): masks and cached maps may have fewer than K locations with attention
     everywhere = torch.arange(flat.shape[2], device=feats.device).expand(len(flat), -1)
-    mixed = feats.flatten(2)
+    mixed = values
     for label in range(attn.shape[1]):
         change = matched_change(flat, ranked[:, label], partner, step[:, label], covered[:, label])
         if whole_map is not None:
             chosen = whole_map[:, label].to(feats.device)[:, None, None]
             change = torch.where(chosen, matched_change(flat, everywhere, partner, step[:, label]), change)
-        mixed = mixed + (weights[:, label, None] * change).to(feats.dtype)
-    return mixed.view_as(feats)
+        mixed = mixed + (weights[:, label, None] * change).to(values.dtype)
+    return mixed.view_as(feats).to(feats.dtype)
 
 
 def matched_change(

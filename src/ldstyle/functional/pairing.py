@@ -45,6 +45,8 @@ def match_partners(
     check_present(present, batch)
     check_shape(domain, (batch,), name="domain", meaning="(B,)")
     check_shape(priority, (batch,), name="priority", meaning="(B,)")
+    if choice not in ("most-shared", "rarest"):
+        raise ValueError(f"`choice` must be 'most-shared' or 'rarest'; got {choice!r}.")
     labels = present.cpu().numpy().astype(np.int64)
     domains = domain.cpu().numpy()
     rank = np.empty(batch, dtype=np.int64)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldstyle.functional import flip_maps, resize_maps, threshold_maps, unit_mass
@@ -14,10 +15,10 @@ from ldstyle.types import Gather, Moments
 
 
 class StyleBank(nn.Module):
-    """First-in-first-out memory of M (mean, std, domain) per label, drawn from across domains.
+    """First-in-first-out memory of M (mean, std, domain, original) per label, drawn from across domains.
 
-    Domains and fill levels stay on the host, where labels are known anyway, so that neither drawing nor pushing makes
-    the device wait. The bank is part of a training checkpoint and never of an exported model.
+    Domains, originals and fill levels stay on the host, where labels are known anyway, so that neither drawing nor
+    pushing makes the device wait. The bank is part of a training checkpoint and never of an exported model.
 
     Args:
         num_labels: Number of labels L.
@@ -31,6 +32,7 @@ class StyleBank(nn.Module):
             raise ValueError(f"`size` must be at least 1; got {size}.")
         self.num_labels, self.channels, self.size = num_labels, channels, size
         self._domains = np.full((num_labels, size), -1, dtype=np.int64)
+        self._originals = self._domains.copy()
         self._next = np.zeros(num_labels, dtype=np.int64)
         self._entries = torch.empty(2, num_labels, size, 0)
         self.gather: Gather | None = None
@@ -38,29 +40,30 @@ class StyleBank(nn.Module):
     def __len__(self) -> int:
         return int((self._domains >= 0).sum())
 
-    def draw(self, present: Tensor, domain: Tensor, choice: Tensor) -> tuple[Moments, Tensor]:
+    def draw(
+        self, present: Tensor, domain: Tensor, choice: Tensor, *, original: Tensor | None = None
+    ) -> tuple[Moments, Tensor]:
         """Draw an entry of another domain for every present label.
 
         Args:
             present: Labels to draw for, (B, L) bool, on the host.
             domain: Domain of each sample, (B,), on the host.
             choice: Uniform numbers in [0, 1) that pick the entries, (B, L), on the host.
+            original: Number of the image that each sample was made from, (B,), on the host; entries of a copy of the
+                same image are not drawn. ``None`` means that every sample is an image of its own.
 
         Returns:
             Moments (B, L, C) and where an entry was found, (B, L) bool on the host; moments elsewhere are arbitrary.
         """
         found = np.zeros(tuple(present.shape), dtype=bool)
         entry = np.zeros(tuple(present.shape), dtype=np.int64)
-        wanted, domains, uniform = present.numpy(), domain.numpy(), choice.numpy()
-        for home in np.unique(domains):
-            rows = domains == home
-            for label in np.flatnonzero(wanted[rows].any(axis=0)):
-                stored = self._domains[label]
-                candidates = np.flatnonzero((stored >= 0) & (stored != home))
-                if len(candidates):
-                    chosen = np.minimum((uniform[rows, label] * len(candidates)).astype(np.int64), len(candidates) - 1)
-                    entry[rows, label] = candidates[chosen]
-                    found[rows, label] = wanted[rows, label]
+        samples, labels, suitable = self._candidates(present, domain, original)
+        count = suitable.sum(axis=1)
+        # In single precision, so that the numbers pick the same entries whatever the type of the count.
+        picked = (choice.numpy()[samples, labels] * count.astype(np.float32)).astype(np.int64)
+        picked = np.minimum(picked, count - 1)
+        entry[samples, labels] = (suitable.cumsum(axis=1) > picked[:, None]).argmax(axis=1)
+        found[samples, labels] = count > 0
         if not found.any():
             empty = torch.zeros(*found.shape, self.channels)
             return Moments(empty, empty), torch.from_numpy(found)
@@ -68,12 +71,25 @@ class StyleBank(nn.Module):
         mean, std = self._entries[:, torch.arange(self.num_labels, device=index.device), index]
         return Moments(mean, std), torch.from_numpy(found)
 
-    def offers(self, present: Tensor, domain: Tensor) -> Tensor:
-        """Mark the present labels that have an entry of another domain, (B, L) bool on the host; see :meth:`draw`."""
-        foreign = (self._domains >= 0) & (self._domains != domain.numpy()[:, None, None])  # (B, L, M)
-        return present & torch.from_numpy(foreign.any(axis=2))
+    def offers(self, present: Tensor, domain: Tensor, *, original: Tensor | None = None) -> Tensor:
+        """Mark the present labels that :meth:`draw` finds an entry for, (B, L) bool on the host."""
+        samples, labels, suitable = self._candidates(present, domain, original)
+        found = torch.zeros_like(present)
+        found[samples, labels] = torch.from_numpy(suitable.any(axis=1))
+        return found
 
-    def push(self, moments: Moments, keep: Tensor, domain: Tensor) -> None:
+    def _candidates(
+        self, present: Tensor, domain: Tensor, original: Tensor | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return sample and label of each present label, (P,), and the entries that it may take, (P, M)."""
+        samples, labels = np.nonzero(present.numpy())
+        stored = self._domains[labels]
+        suitable = (stored >= 0) & (stored != domain.numpy()[samples, None])
+        if original is not None:
+            suitable &= self._originals[labels] != original.numpy()[samples, None]
+        return samples, labels, suitable
+
+    def push(self, moments: Moments, keep: Tensor, domain: Tensor, *, original: Tensor | None = None) -> None:
         """Store the styles of a batch; the oldest entries give way.
 
         With ``gather`` set, those of the global batch are stored, so that every process holds what one would.
@@ -82,10 +98,12 @@ class StyleBank(nn.Module):
             moments: Clean moments, (B, L, C); no gradient is kept.
             keep: Which of them to store, (B, L) bool, on the host.
             domain: Domain of each sample, (B,), on the host.
+            original: Number of the image that each sample was made from, (B,), on the host; see :meth:`draw`.
         """
+        original = torch.full_like(domain, -1) if original is None else original
         if self.gather is not None:
             moments = Moments(self.gather(moments.mean), self.gather(moments.std))
-            keep, domain = self.gather(keep), self.gather(domain)
+            keep, domain, original = self.gather(keep), self.gather(domain), self.gather(original)
         if self._entries.shape[-1] == 0 or self._entries.device != moments.mean.device:
             old, shape = self._entries, (2, self.num_labels, self.size, self.channels)
             self._entries = torch.zeros(shape, device=moments.mean.device)
@@ -100,6 +118,7 @@ class StyleBank(nn.Module):
         labels, samples, order = labels[recent], samples[recent], order[recent]
         slots = (self._next[labels] + order) % self.size
         self._domains[labels, slots] = domain.numpy()[samples]
+        self._originals[labels, slots] = original.numpy()[samples]
         self._next = (self._next + counts) % self.size
         device = self._entries.device
         at = tuple(torch.from_numpy(part).to(device, non_blocking=True) for part in (labels, slots, samples))
@@ -108,8 +127,9 @@ class StyleBank(nn.Module):
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Return all entries, for resuming."""
-        host = {"domains": torch.from_numpy(self._domains.copy()), "next": torch.from_numpy(self._next.copy())}
-        return {**host, "entries": self._entries.detach().cpu().clone()}
+        host = {"domains": self._domains, "originals": self._originals, "next": self._next}
+        copies = {name: torch.from_numpy(value.copy()) for name, value in host.items()}
+        return {**copies, "entries": self._entries.detach().cpu().clone()}
 
     def set_extra_state(self, state: Any) -> None:
         """Continue with the entries of a checkpoint."""
@@ -119,6 +139,8 @@ class StyleBank(nn.Module):
                 f"{self._domains.shape}. Resume with the settings the run was started with."
             )
         self._domains = state["domains"].numpy().copy()
+        # Checkpoints of earlier versions have no originals.
+        self._originals = state.get("originals", torch.full_like(state["domains"], -1)).numpy().copy()
         self._next = state["next"].numpy().copy()
         self._entries = state["entries"].clone().to(self._entries.device)
 

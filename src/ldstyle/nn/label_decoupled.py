@@ -211,7 +211,7 @@ class LabelDecoupledStyle(nn.Module):
         if isinstance(attention, UniformConfig):
             return Styled(feats, attn)
         locations = effective_locations(attn) / (attn.shape[2] * attn.shape[3])
-        styled = Styled(feats, attn, locations=torch.where(locations > 0, locations, torch.nan).nanmedian())
+        styled = Styled(feats, attn, locations=_positive_median(locations))
         if not isinstance(attention, LLAMConfig):
             return styled
         styled = styled._replace(diversity=attention_diversity(region.attn, present))
@@ -243,7 +243,7 @@ class LabelDecoupledStyle(nn.Module):
         else:
             restyled = effective_lambda(torch.zeros(batch.present.shape), batch.present, batch.partner) < 1
         if self.bank is not None:
-            restyled = restyled | self.bank.offers(own_map, batch.domain)
+            restyled = restyled | self.bank.offers(own_map, batch.domain, original=batch.original)
         # A sample without any usable map takes the global path.
         return restyled & own_map.any(dim=1, keepdim=True)
 
@@ -281,7 +281,7 @@ class LabelDecoupledStyle(nn.Module):
         banked, found = None, None
         if self.bank is not None and choice is not None:
             own_map = batch.present if region.usable is None else batch.present & region.usable
-            banked, found = self.bank.draw(own_map, batch.domain, choice)
+            banked, found = self.bank.draw(own_map, batch.domain, choice, original=batch.original)
             effective = torch.where(found, lam, effective)
             whole = None if whole is None or not (whole & ~found).any() else whole & ~found
         attn = _with_uniform(region, whole)
@@ -301,8 +301,20 @@ class LabelDecoupledStyle(nn.Module):
         if self.bank is not None and batch.clean:
             keep = batch.present if region.usable is None else batch.present & region.usable
             clean = Moments(theirs.mean.detach(), theirs.std.detach())
-            self.bank.push(clean, keep, batch.domain)
+            self.bank.push(clean, keep, batch.domain, original=batch.original)
         return attn, old, mix_moments(old, other, effective.to(device, non_blocking=True))
+
+
+def _positive_median(values: Tensor) -> Tensor:
+    """Return the median of the positive values, the lower of two; NaN if there is none.
+
+    Older versions of torch count NaN on the host in ``nanmedian``, which waits for a GPU.
+    """
+    ordered = torch.where(values > 0, values, torch.nan).flatten().sort().values  # NaN last
+    if not len(ordered):
+        return values.new_full((), torch.nan)
+    middle = ((values > 0).sum() - 1).clamp(min=0) // 2
+    return ordered.gather(0, middle[None])[0]
 
 
 def _whole(region: Region, batch: PairedContext, lam: Tensor) -> Tensor | None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.tolerance import bound
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2 import functional as tv
 
 from ldstyle.data.loading import augmentation as augment
@@ -149,6 +150,26 @@ def test_flipping_twice_is_the_identity():
     for image, original, (horizontal, vertical) in zip(flipped, images, flips.tolist(), strict=True):
         dims = [2] * horizontal + [1] * vertical
         assert torch.equal(image, original.flip(dims))
+
+
+class _Counted(TorchDispatchMode):
+    """Counts the operations inside."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **kwargs or {})
+
+
+def test_flips_take_as_many_operations_for_any_batch():
+    counts = []
+    for count in (2, 32):
+        flips = torch.from_numpy(np.random.default_rng(0).random((count, 2)) < 0.5)
+        with _Counted() as counted:
+            flip_images(make_images(count=count), flips)
+        counts.append(counted.count)
+    assert counts[0] == counts[1]
 
 
 def test_draws_lie_in_their_ranges_and_fill_them():
