@@ -139,6 +139,11 @@ class LLAMConfig:
         require(self.grounding_weight >= 0, "attention.grounding_weight must not be negative", self.grounding_weight)
         _require_threshold(self.grounding_threshold, name="attention.grounding_threshold")
 
+    @property
+    def needs_class_maps(self) -> bool:
+        """Whether the network's class activation maps take part in the loss."""
+        return self.grounding == "cam" and self.grounding_weight > 0
+
 
 @dataclass(frozen=True)
 class GradCamConfig:

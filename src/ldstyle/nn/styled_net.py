@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,13 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ldstyle.config import (
-    EFDMixConfig,
     GlobalConfig,
     GradCamConfig,
     LabelDecoupledConfig,
     LLAMConfig,
-    MixStyleConfig,
-    StoredAttention,
     StyleConfig,
 )
 from ldstyle.functional import (
@@ -31,12 +26,11 @@ from ldstyle.functional import (
     threshold_maps,
     unit_mass,
 )
-from ldstyle.method_files import method_style
-from ldstyle.nn.backbones.activation_maps import linear_logits, linear_maps, predicted, refresh_bank, require_sweep
-from ldstyle.nn.backbones.head import Head, LinearHead, analyse_head
-from ldstyle.nn.backbones.insertion import InsertionPoint, first_stages, resolve_points
+from ldstyle.nn.advice import Advice
+from ldstyle.nn.backbones.activation_maps import linear_logits, linear_maps, predicted, refresh_bank
+from ldstyle.nn.backbones.head import Head, LinearHead
+from ldstyle.nn.backbones.insertion import InsertionPoint
 from ldstyle.nn.backbones.layout import capture, logits_of, visiting
-from ldstyle.nn.backbones.probe import default_image_size
 from ldstyle.nn.banks import CachedMaps, GradCamBank, StyleBank
 from ldstyle.nn.compilation import eager, eager_frame
 from ldstyle.nn.draws import Rows, StyleDraws, draw_style, random_partners
@@ -44,53 +38,6 @@ from ldstyle.nn.global_style import GlobalStyle
 from ldstyle.nn.label_decoupled import LabelDecoupledStyle, Styled
 from ldstyle.seeding import Streams
 from ldstyle.types import Gather, PairedContext, StyleContext, StyledOutput, read_labels
-
-
-def attach(
-    backbone: nn.Module,
-    style: StyleConfig | str,
-    *,
-    num_labels: int,
-    stages: Sequence[int | str] | None = None,
-    num_samples: int | None = None,
-    seed: int = 0,
-    image_size: tuple[int, int] | None = None,
-) -> StyledNet:
-    """Attach style augmentation to a backbone.
-
-    Args:
-        backbone: Any network that returns one logit per label. It is not changed, only owned.
-        style: The name of a method, see ``ldstyle.methods()``, or its settings.
-        num_labels: Number of labels L.
-        stages: Stage numbers of a timm model, or names of submodules of any model; see ``insertion_points``. By default
-            the first two.
-        num_samples: Number of training samples; needed for cached attention, which is looked up by sample number.
-        seed: Seed of the network's own random streams.
-        image_size: Height and width of the images, if the backbone does not declare them.
-
-    Returns:
-        The styled network. ``net.backbone`` stays the plain backbone.
-    """
-    style = method_style(style) if isinstance(style, str) else style
-    stages = first_stages(backbone, image_size=image_size) if stages is None else stages
-    points = resolve_points(backbone, stages, image_size=image_size)
-    if not points:
-        raise ValueError("`stages` must name at least one insertion point; got none. See insertion_points(backbone).")
-    attention = style.attention if isinstance(style, LabelDecoupledConfig) else None
-    cams = head = None
-    if isinstance(attention, StoredAttention):
-        if num_samples is None:
-            raise ValueError(
-                "`num_samples` must be given for cached attention; got None. Use the training set's length."
-            )
-        # Without a threshold of its own, a source thresholds maps when it stores them, if at all.
-        threshold, saved = getattr(attention, "threshold", 0.0), isinstance(attention, GradCamConfig)
-        cams = GradCamBank(num_samples, num_labels, threshold=threshold, saved=saved)
-    if isinstance(attention, GradCamConfig) or _grounded_by_maps(attention):
-        head = analyse_head(backbone, image_size=image_size)
-    if isinstance(attention, GradCamConfig) and attention.scales != (1.0,):
-        require_sweep(backbone, image_size or default_image_size(backbone), scales=attention.scales)
-    return StyledNet(backbone, style, points, num_labels=num_labels, seed=seed, cams=cams, head=head)
 
 
 class StyledNet(nn.Module):
@@ -131,10 +78,10 @@ class StyledNet(nn.Module):
         self.rank, self.world = 0, 1
         self.styles = nn.ModuleList(_build(style, point, num_labels) for point in points)
         self.cams, self.head = cams, head
-        self._warned: set[str] = set()
+        self._advice = Advice(style)
         attention = style.attention if isinstance(style, LabelDecoupledConfig) else None
         self._online = isinstance(attention, GradCamConfig) and attention.refresh == "online"
-        self._grounded = _grounded_by_maps(attention)
+        self._grounded = isinstance(attention, LLAMConfig) and attention.needs_class_maps
         if (self._online or self._grounded) and not isinstance(head, LinearHead):
             setting, way_out = ("refresh = 'online'", "'sweep'") if self._online else ("grounding = 'cam'", "'lse'")
             raise ValueError(
@@ -274,51 +221,13 @@ class StyledNet(nn.Module):
             raise ValueError("`domain` must be given with `labels`; got None. Give the domain of each image, (B,).")
         context = StyleContext.of_labels(labels, domain, index=index, flips=flips, epoch=1 if epoch is None else epoch)
         if self.training:
-            self._advise(context)
-            if epoch is None and isinstance(self.style, LabelDecoupledConfig) and self.style.warmup_epochs:
-                self._warn(
-                    "epoch",
-                    f"`epoch` is not given, so the warm-up of {self.style.warmup_epochs} epochs never ends and the "
-                    "per-label path never runs. Call net(images, labels=labels, domain=domain, epoch=epoch), from 1.",
-                )
+            self._advice.check(context, self.cams, epoch=epoch)
         return context
 
     @eager
     def _plain(self, output: Any) -> StyledOutput:
         logits = logits_of(output)
         return StyledOutput(logits, logits.new_zeros(()))
-
-    def _advise(self, context: StyleContext) -> None:
-        """Warn once of a batch that no style can be mixed in, and of cached attention that was never computed."""
-        style = self.style
-        paired = isinstance(style.operator, MixStyleConfig | EFDMixConfig) and (
-            isinstance(style, LabelDecoupledConfig) or style.pairing == "crossdomain"
-        )
-        domain = context.domain
-        if paired and len(domain) > 1 and domain.device.type == "cpu" and bool((domain == domain[0]).all()):
-            self._warn(
-                "domain",
-                f"All {len(domain)} samples of a batch are of domain {int(domain[0])}, so no sample has a partner in "
-                "another domain and the per-label path leaves this batch unchanged. Mix the domains in every batch.",
-            )
-        if self.cams is None or not isinstance(style, LabelDecoupledConfig) or self.cams.filled:
-            return
-        if context.epoch > style.warmup_epochs and not self._online:
-            way_out = (
-                "call net.refresh(batches) whenever net.refresh_due(epoch) is true after an epoch"
-                if isinstance(style.attention, GradCamConfig)
-                else "store the maps of the training set with net.cams.store(index, maps, keep)"
-            )
-            self._warn(
-                "maps",
-                f"Cached attention has no maps in epoch {context.epoch}, after the warm-up of {style.warmup_epochs}, "
-                f"so the global operator runs instead: {way_out}.",
-            )
-
-    def _warn(self, topic: str, message: str) -> None:
-        if topic not in self._warned:
-            self._warned.add(topic)
-            warnings.warn(message, UserWarning, stacklevel=_caller_level())
 
     @eager
     def _check(self, images: Tensor, context: StyleContext) -> None:
@@ -449,18 +358,6 @@ class StyledNet(nn.Module):
         maps = linear_maps(self.backbone, self.head, feats)
         logits = linear_logits(self.backbone, self.head, maps)
         self.cams.store(self.cams.checked(batch.index), maps, predicted(logits, batch.present), batch.flips)
-
-
-def _caller_level() -> int:
-    """Return the stack level, as seen by the calling function, of the code outside torch and this package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "ldstyle"):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def _grounded_by_maps(attention: object) -> bool:
-    return isinstance(attention, LLAMConfig) and attention.grounding == "cam" and attention.grounding_weight > 0
 
 
 def _build(style: StyleConfig, point: InsertionPoint, num_labels: int) -> nn.Module:
