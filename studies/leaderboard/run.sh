@@ -60,6 +60,8 @@ cells $own "$satellite" dubai 4 erm++ miro coral fact sagm mixup groupdro
 # 5. Equal strength: per-label mixing without localization, and whole images mixed less often. Then the rest with own
 # settings: other attention, all seeds, the low-altitude target, and Table 3 of the paper as printed.
 cells $own "$satellite" dubai 4 $extra/ld-efdmix-uniform.yaml $extra/efdmix-matched.yaml ld-efdmix-probe
+cells $own "$satellite" dubai 8 $extra/ld-efdmix-uniform.yaml # four more seeds, decided when two of the first were known
+cells $own "$satellite" dubai 4 $extra/efdmix-crossdomain.yaml
 cells $own "$satellite" dubai 8 mixstyle
 cells other-targets "$satellite" "aid ucm" 4 erm efdmix ld-efdmix
 cells $own "$satellite" dubai 4 ld-efdmix-gc
