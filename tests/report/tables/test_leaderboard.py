@@ -113,7 +113,7 @@ def test_a_measured_cost_replaces_the_ratio_of_the_runs_times(make_grid):
     table = leaderboard_table(grid.view())
     assert isinstance(table, Table)
     assert [texts(table, name)["cost"] for name in ("ERM", "LD-EFDMix", "EFDMix")] == ["1.00 ×", "1.07 ×", "–"]
-    assert "benchmarks/methods.py" in table.caption
+    assert "steps that alternate in one process" in table.caption
 
 
 def test_several_targets_have_an_average_over_the_seeds_that_have_all_of_them(make_grid):

@@ -25,7 +25,7 @@ from ldstyle.report.tables.entries import (
 SLUG, TITLE = "leaderboard", "Leaderboard"
 PART = "all"
 """Part of the target that methods are ranked on: all of its images."""
-MEASURED = "CPU time of training relative to ERM, from alternating steps (`benchmarks/methods.py`)"
+MEASURED = "CPU time of training relative to ERM, from steps that alternate in one process"
 
 
 def leaderboard_table(results: Results) -> Table | Absent:
