@@ -100,7 +100,7 @@ def test_changes_are_paired_with_the_full_method_and_missing_rows_say_so():
     assert change.absent == {2: "failed"}
     assert rows["ld-efdmix-gc"].change is None
     assert str(rows["ld-efdmix-gc"].map) == "70.0 ± 0.0"
-    assert str(rows["ld-mixstyle.no-bank"].map) == "– (missing: seeds 0, 1, 2)"
+    assert str(rows["ld-mixstyle.no-bank"].map) == "– (not requested: seeds 0, 1, 2)"
 
 
 def sweep_configs(sweep, preset: str):
@@ -179,5 +179,5 @@ def test_points_hold_what_was_measured_and_what_is_missing():
     results = [CellResult("c", name, name, "s1", ("aid",), "ucm", 1000, "smoke", status="done", scores=done)]
     points = dict(sweep_points(Results(results), bank, split="s1"))
     assert points[128].mean == 0.75
-    assert points[64].absent == {1000: "missing"}
+    assert points[64].absent == {1000: "not requested"}
     assert dict(sweep_points(Results(results), bank, split="s1", part="all"))[128].mean == 0.5

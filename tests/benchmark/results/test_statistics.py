@@ -224,16 +224,16 @@ def test_the_oracle_gap_is_what_is_missing_to_the_ceiling(results):
     assert gaps["ld"].mean == pytest.approx(0.2)
 
 
-def test_a_missing_seed_is_named_and_not_averaged_over_silently():
+def test_a_seed_that_was_not_requested_is_named_and_not_averaged_over_silently():
     given = [cell("erm", "a", seed, 0.4 + seed / 10) for seed in range(3)] + [cell("ld", "a", 0, 0.7)]
     results = Results([*given, cell("ld", "a", 2, 0.5)])
     entry = results.entry("ld", split="a")
-    assert (entry.mean, entry.complete, entry.absent) == (pytest.approx(0.6), False, {1: "missing"})
-    assert str(entry) == "60.0 ± 14.1 (2 seeds; missing: seed 1)"
+    assert (entry.mean, entry.complete, entry.absent) == (pytest.approx(0.6), False, {1: "not requested"})
+    assert str(entry) == "60.0 ± 14.1 (2 seeds; not requested: seed 1)"
     found = results.difference("ld", "erm", split="a")
     assert values(found) == pytest.approx([0.3, -0.1])
-    assert found.absent == {1: "missing"}
-    assert results.difference("erm", "ld", split="a").absent == {1: "missing for ld"}
+    assert found.absent == {1: "not requested"}
+    assert results.difference("erm", "ld", split="a").absent == {1: "not requested for ld"}
 
 
 def test_a_failed_cell_is_named():

@@ -20,6 +20,9 @@ RESAMPLES = 10_000
 LEAST_VALUES = 3
 """Fewest values that give an interval: means of two, resampled, lie between the two, whatever they are."""
 
+NOT_REQUESTED = "not requested"
+"""Why a seed that other rows have has no value in a row that was planned without it."""
+
 EXACT_PAIRS = 18
 """Most pairs whose sign flips are enumerated; beyond, as many flips are drawn as that number would have."""
 
@@ -90,7 +93,7 @@ class Entry:
 
     Attributes:
         values: The metric by seed, seeds ascending.
-        absent: Why a seed has no value: ``failed``, ``running``, ``missing`` or ``undefined``.
+        absent: Why a seed has no value: ``failed``, ``running``, ``missing``, ``not requested`` or ``undefined``.
     """
 
     values: Mapping[int, float]

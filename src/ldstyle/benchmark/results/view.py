@@ -17,7 +17,14 @@ from ldstyle.benchmark.grid.methods import METHODS, ORACLE, method_rank, method_
 from ldstyle.benchmark.results.cell import CellResult, EpochLog
 from ldstyle.benchmark.results.data import DataAccess
 from ldstyle.benchmark.results.reading import DamagedFileError, left_out, read_json_lines, reading
-from ldstyle.benchmark.results.statistics import Difference, Entry, bootstrap_interval, holm, sign_flip_test
+from ldstyle.benchmark.results.statistics import (
+    NOT_REQUESTED,
+    Difference,
+    Entry,
+    bootstrap_interval,
+    holm,
+    sign_flip_test,
+)
 from ldstyle.benchmark.studies import is_main
 from ldstyle.data.domains.scene_table import SceneTable
 
@@ -75,6 +82,7 @@ class Results:
         self.methods = tuple(sorted({cell.method for cell in self.cells}, key=method_rank))
         self.splits = tuple(dict.fromkeys(cell.split for cell in self.cells))
         self.seeds = tuple(sorted({cell.seed for cell in self.cells} if seeds is None else set(seeds)))
+        self._unknown = NOT_REQUESTED if seeds is None else "missing"
 
     # ---- Parts of the view
 
@@ -157,7 +165,7 @@ class Results:
         """Return a metric of a cell, or the reason why there is none."""
         cell = self._cells.get((method, split, seed))
         if cell is None:
-            return "missing"
+            return self._unknown
         if cell.status != "done":
             return cell.status
         # The oracle has no table of the whole target, most of which it was trained on.

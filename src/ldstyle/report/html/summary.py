@@ -252,7 +252,7 @@ def _qualifications(grid: Results) -> tuple[str, ...]:
         found.append(f"{sum(counts.values())} of {len(grid.cells)} runs have no result: {listed}.")
     absent = len(grid.methods) * len(grid.splits) * len(grid.seeds) - len(grid.cells)
     if absent:
-        found.append(f"{absent} combinations of method, split and seed were not requested and count as missing.")
+        found.append(f"{absent} combinations of method, split and seed were not requested.")
     return (*found, *differing_data(grid.cells))
 
 

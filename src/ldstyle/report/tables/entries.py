@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ldstyle.benchmark.grid.methods import ORACLE, group
 from ldstyle.benchmark.paper import TABLES_BY_TARGET, Score
-from ldstyle.benchmark.results.statistics import LEAST_VALUES, Difference, Entry, best, smallest_p
+from ldstyle.benchmark.results.statistics import LEAST_VALUES, NOT_REQUESTED, Difference, Entry, best, smallest_p
 from ldstyle.benchmark.results.view import Results
 from ldstyle.report.model import Absent, Change, Column, Interval, Mean, PValue, Row, Table, Value, Word
 
@@ -230,13 +230,18 @@ def joined(names: Sequence[str]) -> str:
 def why_incomplete(values: Mapping[int, float], absent: Mapping[int, str], *, undefined: str = "") -> str:
     """Return e.g. ``3 of 5 seeds; seed 1 failed; seed 4 missing``; empty if every seed has a value.
 
-    It is empty as well where no finished run has such a value, as a method without attention has no map.
+    It is empty as well where no finished run has such a value, as a method without attention has no map. Seeds that
+    were never requested for a row are no gap in it: the number of its seeds tells that it has fewer.
 
     Args:
         values: The values by seed.
-        absent: Why a seed has none: ``failed``, ``running``, ``missing`` or ``undefined``.
+        absent: Why a seed has none: ``failed``, ``running``, ``missing``, ``not requested`` or ``undefined``.
         undefined: Why a finished run may have no value.
     """
+    requested = {seed: reason for seed, reason in absent.items() if not reason.startswith(NOT_REQUESTED)}
+    if not values and absent and not requested:
+        return next(iter(absent.values()))
+    absent = requested
     if not absent or (not values and not undefined and set(absent.values()) == {"undefined"}):
         return ""
     by_reason: dict[str, list[int]] = {}
