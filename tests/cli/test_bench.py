@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from ldstyle.benchmark.execution.runner import Summary
-from ldstyle.benchmark.grid.cells import make_splits
+from ldstyle.benchmark.grid.cells import make_cells, make_splits
 from ldstyle.benchmark.grid.commands import run_command
 from ldstyle.benchmark.grid.imagery import search_folder
 from ldstyle.benchmark.grid.methods import load_methods
+from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.results.records import read_results
 from ldstyle.cli import main
 from ldstyle.cli.grid import parse_edits, parse_seeds, parse_shard, read_selected
@@ -309,6 +310,21 @@ def test_what_a_search_has_selected_is_found_by_the_splits_sources(tmp_path):
     (tmp_path / "ld-csu-s1.yaml").write_text("stages: [1]\n")  # the nearer one counts
     assert read_selected(str(tmp_path), methods, splits, preset="small")["ld-csu", "s1"] == {"stages": [1]}
     assert ("ld-csu", "s1") not in read_selected("paper", load_methods(["ld-efdmix-gc"]), splits, preset="paper")
+
+
+def test_a_method_with_additions_has_the_selected_settings_of_the_method_without(tmp_path):
+    splits = make_splits(("x", "y", "z"))[:1]
+    (tmp_path / "ld-csu-s1.yaml").write_text("style: {gate_prob: 0.3}\n")
+    methods = load_methods(["ld-csu+coral+swad", "swad", "erm"])
+    found = read_selected(str(tmp_path), methods, splits, preset="small")
+    assert found == {("ld-csu+coral+swad", "s1"): {"style": {"gate_prob": 0.3}}}
+    cells = make_cells(methods, splits, [0], preset=PRESETS["small"], data={"root": "x"}, selected=found)
+    run = cells[0].settings
+    assert (run["style"]["gate_prob"], run["algorithm"]["name"]) == (0.3, "coral")
+    assert run["swad"] is not None
+    (tmp_path / "ld-csu+coral-s1.yaml").write_text("algorithm: {weight: 2.0}\n")  # the nearest one counts
+    found = read_selected(str(tmp_path), methods, splits, preset="small")
+    assert found == {("ld-csu+coral+swad", "s1"): {"algorithm": {"weight": 2.0}}}
 
 
 def test_seeds_are_a_number_or_a_list():

@@ -44,7 +44,7 @@ from ldstyle.benchmark.results.status import describe_counts, duration, estimate
 from ldstyle.cli import INTERRUPTED
 from ldstyle.cli.options import LABELS, SYNTHETIC, add_shared, positive, split_names
 from ldstyle.runs.processes import check_devices
-from ldstyle.runs.settings import Settings, config_from, merge, nested, read_settings
+from ldstyle.runs.settings import Settings, config_from, merge, nested, read_settings, split_ending
 
 
 def add_grid_options(parser: argparse.ArgumentParser, *, splits: str = "all", seeds: str = "5") -> None:
@@ -200,26 +200,38 @@ def read_selected(
     """Read the settings that were selected for each method and split, where there are any.
 
     A file ``METHOD-SPLIT.yaml`` of the folder counts, or else what ``ldstyle search`` has left for the split's sources.
+    A method with additions, such as ``ld-efdmix+swad``, has those of the method without them unless it has its own.
     """
     if folder is None:
         return {}
     root = Path(str(resources.files("ldstyle") / "configs" / "selected")) if folder == "paper" else Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"There is no folder '{root}' of selected settings, METHOD-SPLIT.yaml each.")
-    chosen, folders = {}, []
-    for name, split in [(method.base or method.name, split) for method in methods for split in splits]:
-        direct = root / f"{name}-{split.name}.yaml"
-        searched = search_folder(root, preset, split.sources) / f"{name}.yaml"
-        folders.append((direct, searched))
-        for path in (path for path in (searched, direct) if path.is_file()):
-            chosen[name, split.name] = read_settings(path)
+    chosen: dict[tuple[str, str], Settings] = {}
+    expected: list[tuple[Path, Path]] = []
+    for named, split in [(method.base or method.name, split) for method in methods for split in splits]:
+        for name in _without_additions(named):
+            direct = root / f"{name}-{split.name}.yaml"
+            searched = search_folder(root, preset, split.sources) / f"{name}.yaml"
+            expected.append((direct, searched))
+            if found := next((path for path in (direct, searched) if path.is_file()), None):
+                chosen[named, split.name] = read_settings(found)
+                break
     if not chosen:
-        direct, searched = folders[0]
+        direct, searched = expected[0]
         raise FileNotFoundError(
             f"'{root}' has no settings for this grid; expected e.g. '{direct.name}', or '{searched.relative_to(root)}' "
             "as `ldstyle search` writes it."
         )
     return chosen
+
+
+def _without_additions(name: str) -> Iterator[str]:
+    """Yield a method's name, then without its last addition, and so on."""
+    ending: str | None = ""
+    while ending is not None:
+        yield name
+        name, ending = split_ending(name)
 
 
 def _executor(arguments: argparse.Namespace) -> Executor:

@@ -51,6 +51,20 @@ def test_rows_are_ranked_by_the_gain_over_erm_and_compared_on_what_both_have(mak
     assert "2 of 3 seeds; seed 2 missing" in table.notes
 
 
+def test_a_row_of_fewer_seeds_shows_their_number_in_every_column(make_grid):
+    grid = make_grid()
+    fill(grid, "erm", "s1", [0.5] * 4)
+    fill(grid, "efdmix", "s1", [0.4] * 3)
+    table = leaderboard_table(grid.view())
+    assert isinstance(table, Table)
+    found = texts(table, "EFDMix")
+    assert {name for name, text in found.items() if text.endswith("(n = 3)")} == {
+        *("s1 → harbour", "source validation", "minus ERM"),
+    }
+    assert not [text for text in texts(table, "ERM").values() if "n = " in text]
+    assert not table.notes
+
+
 def test_a_style_with_an_addition_is_compared_with_the_addition_alone(make_grid):
     grid = make_grid()
     for seed in range(3):

@@ -55,7 +55,7 @@ def leaderboard_table(results: Results) -> Table | Absent:
             entry = entries.get(method)
             values.append(Value() if entry is None else mean_of(entry, best=method in best[split]))
         values += [mean_of(averages[method], best=method in leading)] if averages else []
-        values.append(mean_of(_common(here, method, method).entry(method, metric=lambda cell: cell.validation_map)))
+        values.append(mean_of(_where_requested(here, method).entry(method, metric=lambda cell: cell.validation_map)))
         values.append(_change(gains.get(method)))
         twin = global_twin(method)
         values.append(_change(_paired(here, method, twin)) if twin in here.methods else Value())
@@ -75,6 +75,12 @@ def leaderboard_table(results: Results) -> Table | Absent:
     differences = ("ERM", "twin", *(here.titles[one] for one in additions))
     columns += [Column("source validation"), *(Column(f"minus {name}") for name in differences), Column("cost")]
     return Table(SLUG, TITLE, caption, tuple(columns), tuple(rows))
+
+
+def _where_requested(results: Results, method: str) -> Results:
+    """Return the splits that a method was requested on, with the seeds of all methods."""
+    splits = {cell.split for cell in results.of(method)}
+    return results.select(lambda cell: cell.split in splits)
 
 
 def _common(results: Results, method: str, baseline: str) -> Results:
