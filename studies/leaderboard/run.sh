@@ -50,7 +50,7 @@ cells $own "$satellite" dubai 4 swad ld-efdmix+swad
 scenes 4 erm efdmix ld-efdmix ld-efdmix-masks $extra/ld-efdmix-uniform.yaml
 
 # 3. The other rows of the claims.
-cells $own "$satellite" dubai 4 mixstyle ld-mixstyle
+cells $own "$satellite" dubai 8 mixstyle ld-mixstyle
 cells $own "$satellite" dubai 8 swad ld-efdmix+swad
 
 # 4. The other targets, then the other baselines.
