@@ -26,6 +26,7 @@ from ldstyle.report.figures.style import (
     panels,
     seeds_per_method,
     shorten,
+    small_screen,
     split_title,
     target_text,
 )
@@ -115,7 +116,8 @@ def _draw(found: Mapping[str, _Groups], grid: Results) -> Figure:
         for y, row in enumerate(rows):
             if row in by_pair:
                 _interval(axes, y, by_pair[row], look[row[1]])
-        _names(axes, rows, grid, named=number % across == 0)
+        room = 30 if len(found) == 1 and not small_screen() else 22
+        _names(axes, rows, grid, room=room if number % across == 0 else 0)
         _numbers(axes, rows, by_pair)
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.grid(axis="x")
@@ -148,9 +150,9 @@ def _interval(axes: Axes, y: int, one: Difference, look: Look) -> None:
     axes.plot(100 * one.mean, y, linestyle="none", markersize=5.2, zorder=4, **look.points())
 
 
-def _names(axes: Axes, rows: Sequence[tuple[str, str]], grid: Results, *, named: bool) -> None:
-    names = [_row_name(group, method, grid) for group, method in rows] if named else []
-    axes.set_yticks(range(len(rows)), names if named else [""] * len(rows))
+def _names(axes: Axes, rows: Sequence[tuple[str, str]], grid: Results, *, room: int) -> None:
+    """Name the rows, with at most ``room`` characters per method; 0 leaves them without names."""
+    axes.set_yticks(range(len(rows)), [_row_name(*row, grid, room=room) if room else "" for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     for y, (_, method) in enumerate(rows):
@@ -160,11 +162,11 @@ def _names(axes: Axes, rows: Sequence[tuple[str, str]], grid: Results, *, named:
             axes.axhspan(y - 0.5, y + 0.5, color=FAINT, alpha=0.35, linewidth=0, zorder=0)
 
 
-def _row_name(group: str, method: str, grid: Results) -> str:
+def _row_name(group: str, method: str, grid: Results, *, room: int) -> str:
     if not method:
         return ""
     baseline = "ERM" if group == "ERM" else grid.titles[str(_COUNTERPARTS[group](method))]
-    return f"{shorten(grid.titles[method])} − {shorten(baseline)}"
+    return f"{shorten(grid.titles[method], room)} − {shorten(baseline, room)}"
 
 
 def _limits(found: Mapping[str, _Groups]) -> tuple[float, float]:
