@@ -266,6 +266,14 @@ def test_an_averaged_model_is_the_mean_of_its_steps_with_its_own_batchnorm(
     assert not torch.equal(saved["bn1.running_mean"], last["backbone.bn1.running_mean"])
 
 
+def test_an_average_without_a_valley_says_so(scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    swad = {"n_converge": 9, "evaluate_every": 2}
+    record = fit(tiny(scenes, tmp_path / "run", method="erm", swad=swad))
+    assert record.selection.startswith("weights of the last SWAD segment")
+    (warning,) = [entry.getMessage() for entry in caplog.records if "no valley" in entry.getMessage()]
+    assert "swad.evaluate_every" in warning
+
+
 def settled_epochs(attention: Attention, *, warmup: int, epochs: int) -> list[int]:
     """The epochs in which weights are averaged, if cached maps are there from the first."""
     style = LabelDecoupledConfig(attention=attention, warmup_epochs=warmup)

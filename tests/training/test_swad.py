@@ -55,6 +55,17 @@ def test_a_curve_that_only_falls_gives_its_last_segment():
     assert valley([1.0]) == [0]
 
 
+def test_the_last_segment_is_no_valley():
+    for losses, found in (([5, 4, 3, 2, 1], False), ([5, 4, 1, 2, 3], True), ([1], False)):
+        detector = LossValley()
+        for loss in losses:
+            detector.update(loss)
+        detector.finish()
+        resumed = LossValley()
+        resumed.load_state_dict(detector.state_dict())
+        assert detector.found == resumed.found == found
+
+
 def test_an_immediate_rise_gives_the_segments_below_the_threshold():
     """Threshold 1.3 · mean(1, 2, 3) = 2.6."""
     assert valley([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) == [0, 1]

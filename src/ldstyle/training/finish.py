@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ from ldstyle.training.stopping import SELECTION
 from ldstyle.training.swad import reestimate_batchnorm
 
 SWAD_SELECTION = "SWAD on mean source-validation loss"
+NO_VALLEY = "weights of the last SWAD segment: no valley of the mean source-validation loss"
+
+_log = logging.getLogger(__name__)
 
 
 def finish(
@@ -84,6 +88,12 @@ def _select(config: RunConfig, state: TrainingState, data: SourceData, network: 
         state.backbone.load_state_dict(state.best)
         return state.stopping.best.epoch
     state.swad.write(state.backbone)
+    if not state.swad.valley.found and fabric.global_rank == 0:
+        count = len(state.swad.valley.losses)
+        _log.warning(
+            f"SWAD found no valley in {count} validation losses, so it averages the last segment alone. Validate more "
+            "often (swad.evaluate_every, in steps), or train for longer."
+        )
     # Whole batches of mixed domains, as in training.
     order = Streams(config.seed)["batchnorm"].permutation(len(data.train))
     batch_size = config.optimizer.batch_size
@@ -127,7 +137,7 @@ def _record(
         selected_epoch=epoch,
         selected_warmup_weight=row["pathway"],
         epochs_run=len(state.history),
-        selection=SELECTION if state.swad is None else SWAD_SELECTION,
+        selection=_selection(state),
         splits={split.domain: split.digest for split in data.splits},
         data=data.train.contents,
         vocabulary=data.vocabulary,
@@ -145,6 +155,12 @@ def _record(
         attention=attention,
         gsd=data.gsd,
     )
+
+
+def _selection(state: TrainingState) -> str:
+    if state.swad is None:
+        return SELECTION
+    return SWAD_SELECTION if state.swad.valley.found else NO_VALLEY
 
 
 def _by_point(history: Sequence[Mapping[str, Any]], name: str) -> dict[str, list[float | None]] | None:

@@ -49,6 +49,11 @@ class LossValley:
         self.judged = 0
         self.ended = False
 
+    @property
+    def found(self) -> bool:
+        """Whether a valley has started; :meth:`finish` may put the last segment in its place."""
+        return self.start is not None and self.threshold < math.inf
+
     def update(self, loss: float) -> range:
         """Take the loss of the next segment and return the segments now known to lie in the valley.
 
