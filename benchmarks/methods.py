@@ -75,7 +75,7 @@ def prepare(config: RunConfig, data: SourceData) -> Method:
     algorithm = build_algorithm(config, net, data.train, augmentation, processes)
     model, optimizer = fabric.setup(
         StyledLoss(net, algorithm, build_loss(config.loss, data.train)),
-        build_optimizer(net, config.optimizer, added=algorithm.parameters()),
+        build_optimizer(net, config.optimizer, algorithm),
     )
     state = new_state(config, data, net, optimizer, processes, algorithm)
     source = BatchSource(data.train, augmentation, state.streams["augmentation"], processes)

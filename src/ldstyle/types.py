@@ -43,6 +43,8 @@ class StyleContext:
             ``None`` means that every sample is an image of its own.
         known: True where a label is annotated, (B, L) bool; the loss leaves the rest out. ``None`` means everywhere.
         soft: Labels to learn as numbers in [0, 1], (B, L), where images were mixed; ``None`` takes ``present``.
+        weight: Weight of each label in the loss, (B, L), where images with unknown labels were mixed; ``None`` means 1
+            where ``known``.
     """
 
     present: Tensor
@@ -53,6 +55,7 @@ class StyleContext:
     original: Tensor | None = None
     known: Tensor | None = None
     soft: Tensor | None = None
+    weight: Tensor | None = None
 
     @classmethod
     def of_labels(
@@ -69,7 +72,7 @@ class StyleContext:
         return cls(present, domain, index, flips, epoch, known=known)
 
     def __post_init__(self) -> None:
-        for name in ("present", "domain", "index", "flips", "original", "known", "soft"):
+        for name in ("present", "domain", "index", "flips", "original", "known", "soft", "weight"):
             value = getattr(self, name)
             if not isinstance(value, Tensor) and (value is not None or name in ("present", "domain")):
                 named = isinstance(value, list | tuple) and any(isinstance(one, str) for one in value)
@@ -82,7 +85,7 @@ class StyleContext:
             )
         batch = self.present.shape[0]
         expected = {"domain": (batch,), "index": (batch,), "flips": (batch, 2), "original": (batch,)}
-        expected["known"] = expected["soft"] = tuple(self.present.shape)
+        expected["known"] = expected["soft"] = expected["weight"] = tuple(self.present.shape)
         for name, shape in expected.items():
             value = getattr(self, name)
             if value is not None and tuple(value.shape) != shape:

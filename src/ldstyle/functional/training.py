@@ -68,10 +68,12 @@ def _absent(logits: Tensor, gamma: float, margin: float) -> Tensor:
 
 
 def mean_over_known(losses: Tensor, known: Tensor | None) -> Tensor:
-    """Average losses of labels, (B, L), over the known ones; ``None`` means that all are."""
+    """Average losses of labels, (B, L), over the known ones, or by weights; ``None`` means that all are known."""
     if known is None:
         return losses.mean()
     mask = known.to(losses.device, non_blocking=True)
+    if mask.dtype != torch.bool:
+        return (losses * mask).sum() / mask.sum().clamp(min=1)
     return torch.where(mask, losses, 0.0).sum() / mask.sum().clamp(min=1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -68,13 +67,15 @@ def build_net(config: RunConfig, data: SourceData, fabric: Fabric) -> nn.Module:
 
 
 def build_optimizer(
-    net: nn.Module, config: OptimizerConfig, *, added: Iterable[nn.Parameter] = ()
+    net: nn.Module, config: OptimizerConfig, algorithm: Algorithm | None = None
 ) -> torch.optim.Optimizer:
-    """Build AdamW with the backbone's parameters in the first group, the head's and the ``added`` in the second."""
-    groups = [
+    """Build AdamW with a group each for the backbone, the head and, if it has parameters, the algorithm."""
+    groups: list[dict[str, Any]] = [
         {"params": backbone_parameters(net), "lr": config.backbone_lr},
-        {"params": [*head_parameters(net), *added], "lr": config.head_lr},
+        {"params": head_parameters(net), "lr": config.head_lr},
     ]
+    if algorithm is not None and (added := list(algorithm.parameters())):
+        groups.append({"params": added, "lr": algorithm.lr_ratio * config.backbone_lr})
     return torch.optim.AdamW(groups, weight_decay=config.weight_decay)
 
 

@@ -107,7 +107,7 @@ def _train(
     algorithm = build_algorithm(config, net, data.train, augmentation, processes)
     model, optimizer = fabric.setup(
         StyledLoss(net, algorithm, build_loss(config.loss, data.train)),
-        build_optimizer(net, config.optimizer, added=algorithm.parameters()),
+        build_optimizer(net, config.optimizer, algorithm),
     )
     state = new_state(config, data, net, optimizer, processes, algorithm)
     source = BatchSource(data.train, augmentation, state.streams["augmentation"], processes)
@@ -129,7 +129,7 @@ def _train(
             if isinstance(net, StyledNet) and net.refresh_due(state.epoch - 1):
                 _refresh_maps(net, data, network, fabric, batch_size=config.optimizer.batch_size)
             state.begin_epoch()
-        set_learning_rates(optimizer, config.optimizer, state.epoch)
+        set_learning_rates(optimizer, config.optimizer, state.epoch, added=algorithm.lr_ratio)
         settled = _settled(state, config.optimizer.epochs)
         last = state.epoch == config.optimizer.epochs
         # Cached attention may never switch on, where no map is kept: the last epoch then stands for the valley.
@@ -190,10 +190,20 @@ def _train(
     return finish(config, state, data, network, fabric)
 
 
-def set_learning_rates(optimizer: torch.optim.Optimizer, config: OptimizerConfig, epoch: int) -> None:
-    """Let the two learning rates fall by a cosine, from their start in epoch 1 towards ``min_lr`` after the last."""
+def set_learning_rates(
+    optimizer: torch.optim.Optimizer, config: OptimizerConfig, epoch: int, *, added: float = 1.0
+) -> None:
+    """Let the learning rates fall by a cosine, from their start in epoch 1 towards ``min_lr`` after the last.
+
+    Args:
+        optimizer: Has a group each for the backbone, the head and perhaps the algorithm.
+        config: Learning rates and epochs.
+        epoch: Number of the epoch, from 1.
+        added: Learning rate of the algorithm's parameters relative to the backbone's.
+    """
     factor = (1 + math.cos(math.pi * (epoch - 1) / config.epochs)) / 2
-    for group, start in zip(optimizer.param_groups, (config.backbone_lr, config.head_lr), strict=True):
+    starts = (config.backbone_lr, config.head_lr, added * config.backbone_lr)
+    for group, start in zip(optimizer.param_groups, starts, strict=False):
         group["lr"] = config.min_lr + (start - config.min_lr) * factor
 
 

@@ -64,7 +64,8 @@ class StyledLoss(nn.Module):
             return None
         labels = context.present if context.soft is None else context.soft
         loss = label_losses if self.label_loss is None else self.label_loss
-        return self.algorithm.average(loss(logits, labels), context.known, context)
+        weight = context.known if context.weight is None else context.weight
+        return self.algorithm.average(loss(logits, labels), weight, context)
 
 
 def _scalars(output: StyledOutput, *, learned: bool) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ from ldstyle.runs.algorithms import (
     SagmConfig,
 )
 from ldstyle.runs.backbone import create_network
+from ldstyle.runs.config import OptimizerConfig
 from ldstyle.runs.processes import OnHost
 from ldstyle.seeding import Streams
 from ldstyle.training.algorithms import build_loss
@@ -38,11 +40,13 @@ from ldstyle.training.algorithms.base import Algorithm
 from ldstyle.training.algorithms.mixing import Fact, Mixup
 from ldstyle.training.algorithms.objectives import Coral, GroupDro, Miro
 from ldstyle.training.algorithms.optimization import ErmPlusPlus, Sagm
+from ldstyle.training.build import build_optimizer
+from ldstyle.training.loop import set_learning_rates
 from ldstyle.training.step import StyledLoss
 from ldstyle.types import StyleContext
 
 AUGMENTATION = Augmentation(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
-FABRIC: Any = SimpleNamespace(backward=lambda loss: loss.backward())
+FABRIC: Any = SimpleNamespace(backward=lambda loss: loss.backward(), autocast=nullcontext)
 
 
 def processes(rank: int = 0, world: int = 1, gather: Callable[[Tensor], Tensor] = lambda value: value) -> Any:
@@ -114,13 +118,15 @@ def test_mixup_leaves_copies_of_one_image_apart(pairing: Any) -> None:
 
 
 @pytest.mark.parametrize("pairing", ["crossdomain", "random"])
-def test_mixup_mixes_labels_as_images_and_knows_what_both_know(pairing: Any) -> None:
+def test_mixup_mixes_labels_as_images(pairing: Any) -> None:
     images, truth = batch(known=True)
     mixed, told = Mixup(MixupConfig(pairing=pairing), processes()).mix(images, OnHost(truth), Streams(1))
-    labels, known, own = told.value.soft, told.value.known, truth.known
+    labels, known, weight, own = told.value.soft, told.value.known, told.value.weight, truth.known
     assert labels is not None
     assert known is not None
+    assert weight is not None
     assert own is not None
+    truth = replace(truth, present=truth.present & own)
     assert ((labels >= 0) & (labels <= 1)).all()
     # A few operations in float32 on values up to 4. The coefficient is a projection on a difference of more than 0.5 in
     # the root mean square, and is multiplied by differences up to 8.
@@ -134,13 +140,40 @@ def test_mixup_mixes_labels_as_images_and_knows_what_both_know(pairing: Any) -> 
             if torch.allclose(step, rest * whole, rtol=0, atol=(1 + 2 * 8) * error):
                 matches.append((other, rest))
         (other, rest), *_ = [match for match in matches if match[0] != row] or matches
-        present = truth.present.double()
-        torch.testing.assert_close(
-            labels[row].double(), present[row] + rest * (present[other] - present[row]), atol=3 * error, rtol=0
-        )
+        present, annotated = truth.present.double(), own.double()
+        wanted = annotated[row] + rest * (annotated[other] - annotated[row])
+        torch.testing.assert_close(weight[row].double(), wanted, atol=3 * error, rtol=0)
+        mixture = present[row] + rest * (present[other] - present[row])
+        torch.testing.assert_close(labels[row].double() * wanted, mixture, atol=6 * error, rtol=0)
         if rest > 1e-3:
-            assert torch.equal(known[row], own[row] & own[other])
+            assert torch.equal(known[row], own[row] | own[other])
             assert pairing == "random" or truth.domain[other] != truth.domain[row]
+
+
+def test_mixup_weighs_the_loss_of_each_image_of_a_pair_where_its_label_is_known() -> None:
+    images, truth = batch(known=True)
+    assert truth.known is not None
+    truth = replace(truth, known=truth.known & ~((truth.domain == 0)[:, None] & torch.tensor([True, False, False])))
+    assert truth.known is not None
+    truth = replace(truth, present=truth.present & truth.known)
+    algorithm, net = Mixup(MixupConfig(alpha=1.0), processes()), backbone().eval()
+    mixed, told = algorithm.mix(images, OnHost(truth), Streams(2))
+    loss, _ = StyledLoss(net, algorithm)(mixed, told)
+    generator = Streams(2)["mixup"]
+    priority, lam = generator.random(6), generator.beta(1.0, 1.0, 6)
+    partner = LF.match_partners(torch.ones(6, 1) > 0, truth.domain, torch.from_numpy(priority.astype(np.float32)))
+    logits, total, weights = net(mixed).double(), 0.0, 0.0
+    for row in range(6):
+        for other, part in ((row, lam[row]), (int(partner[row]), 1 - lam[row])):
+            for label in range(3):
+                if truth.known[other, label]:
+                    sign = 1.0 if truth.present[other, label] else -1.0
+                    total += part * nn.functional.softplus(-sign * logits[row, label]).item()
+                    weights += part
+    assert loss.item() == pytest.approx(total / weights, rel=bound(60, scale=4, dtype=torch.float32))
+    # The first label is known in the second domain alone, and is trained in all its images' mixtures.
+    assert told.value.weight is not None
+    assert (told.value.weight[truth.domain == 0, 0] > 0).any()
 
 
 def test_unknown_labels_take_no_part_in_any_loss() -> None:
@@ -222,6 +255,38 @@ def test_miro_measures_the_distance_to_the_weights_it_was_built_with() -> None:
     assert all(raw.grad is not None and raw.grad.abs().min() > 0 for raw in algorithm.raw_variances)
     assert set(algorithm.state_dict()) == {f"raw_variances.{number}" for number in range(4)}
     assert sum(p.numel() for p in algorithm.parameters()) == sum(point.channels for point in points)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_miro_has_its_least_penalty_at_the_weights_it_was_built_with(training: bool) -> None:
+    images, truth = batch()
+    net = backbone().train(training)
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms[0].eval()  # as where a user has frozen it
+    points = resolve_points(net, (1, 2, 3, 4), image_size=(48, 48))
+    algorithm = Miro(MiroConfig(weight=0.5), net, points, torch.device("cpu"))
+    buffers = {name: value.clone() for name, value in net.named_buffers()}
+    penalty = StyledLoss(net, algorithm)(images, OnHost(truth))[1]["penalty"]
+    wanted = 0.5 * 4 * np.log(0.1) / 2
+    assert penalty.item() == pytest.approx(wanted, abs=bound(40, scale=4, dtype=torch.float32))
+    once = backbone().train(training)
+    next(module for module in once.modules() if isinstance(module, nn.BatchNorm2d)).eval()
+    once(images)
+    assert buffers.keys() == dict(once.named_buffers()).keys()
+    for name, value in once.named_buffers():
+        assert torch.equal(net.get_buffer(name), value)  # the frozen pass leaves no trace in the network
+
+
+def test_the_parameters_of_an_algorithm_have_a_learning_rate_of_their_own() -> None:
+    net, config = backbone(), OptimizerConfig(backbone_lr=1e-3, head_lr=5e-3, epochs=4, min_lr=0.0)
+    points = resolve_points(net, (1, 2), image_size=(48, 48))
+    algorithm = Miro(MiroConfig(), net, points, torch.device("cpu"))
+    optimizer = build_optimizer(net, config, algorithm)
+    assert [group["lr"] for group in optimizer.param_groups] == [1e-3, 5e-3, 1e-2]
+    assert optimizer.param_groups[2]["params"] == list(algorithm.parameters())
+    set_learning_rates(optimizer, config, 3, added=algorithm.lr_ratio)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([5e-4, 2.5e-3, 5e-3])
+    assert len(build_optimizer(net, config, Algorithm()).param_groups) == 2
 
 
 def test_group_dro_weighs_domains_by_their_losses() -> None:
@@ -324,22 +389,52 @@ def test_erm_plus_plus_trains_the_head_first_and_predicts_with_the_mean() -> Non
     seen: list[dict[str, Tensor]] = []
     for step in range(1, 6):
         with torch.no_grad():
-            for value in (*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())):
-                value.add_(0.1 * step)
+            for value in net.parameters():
+                value.add_(0.01 * step)
         settled = step != 3
         algorithm.after_step(net, done=step / 8, settled=settled)
         if step / 8 > 0.25 and settled:
-            seen.append({name: value.clone() for name, value in net.state_dict().items()})
+            seen.append({name: value.clone() for name, value in net.named_parameters()})
     assert len(seen) == 2
     training = {name: value.clone() for name, value in net.state_dict().items()}
     copy = ErmPlusPlus(ErmPlusPlusConfig(), net, averages=True)
     copy.load_state_dict(algorithm.state_dict())
     for one in (algorithm, copy):
         with one.predicting(net):
-            for name, value in net.state_dict().items():
-                if value.is_floating_point():
-                    torch.testing.assert_close(value, (seen[0][name] + seen[1][name]) / 2)
+            for name, value in net.named_parameters():
+                torch.testing.assert_close(value, (seen[0][name] + seen[1][name]) / 2)
         assert all(torch.equal(value, training[name]) for name, value in net.state_dict().items())
+
+
+def test_the_mean_network_of_erm_plus_plus_sees_the_images_of_each_step() -> None:
+    net, mirror = backbone().train(), backbone().train()
+    algorithm = ErmPlusPlus(ErmPlusPlusConfig(head_ratio=0.0, average_ratio=0.2), net, averages=True)
+    total: dict[str, Tensor] = {}
+    for step in range(1, 5):
+        images, truth = batch(seed=step)
+        net.zero_grad()
+        algorithm.backward(FABRIC, StyledLoss(net), images, OnHost(truth), done=(step - 1) / 4)
+        with torch.no_grad():
+            for value in net.parameters():
+                value.sub_(0.1 * value.grad)
+        before = {name: value.clone() for name, value in net.named_buffers()}
+        algorithm.after_step(net, done=step / 4, settled=True)
+        assert all(torch.equal(value, before[name]) for name, value in net.named_buffers())
+        assert all(module.training for module in net.modules())
+        if step == 1:
+            mirror.load_state_dict(net.state_dict())  # a copy of the first network averaged, then shown each batch
+        weights = {name: value.detach().clone() for name, value in net.named_parameters()}
+        total = {name: value + total.get(name, 0.0) for name, value in weights.items()}
+        with torch.no_grad():
+            for name, value in mirror.named_parameters():
+                value.copy_(total[name] / step)
+            mirror(images)
+    resumed = ErmPlusPlus(ErmPlusPlusConfig(), net, averages=True)
+    resumed.load_state_dict(algorithm.state_dict())
+    for one in (algorithm, resumed):
+        with one.predicting(net):
+            for name, value in net.named_buffers():
+                torch.testing.assert_close(value, mirror.get_buffer(name), rtol=1e-4, atol=1e-5)
 
 
 def test_erm_plus_plus_leaves_averaging_to_swad() -> None:

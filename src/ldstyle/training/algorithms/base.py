@@ -22,12 +22,14 @@ Penalty: TypeAlias = Callable[[StyleContext], Tensor | None]
 class Algorithm(nn.Module):
     """A training step beyond its style; this one changes nothing, which is plain training (ERM).
 
-    The methods are listed in the order in which a step calls them. Parameters join the head's group of the optimizer;
+    The methods are listed in the order in which a step calls them. Parameters are a group of the optimizer;
     :meth:`state_dict` is saved with the run.
     """
 
     weighs_domains: ClassVar[bool] = False
     """Whether :meth:`average` is anything but the mean."""
+    lr_ratio: ClassVar[float] = 1.0
+    """Learning rate of the parameters relative to the backbone's."""
 
     def mix(self, images: Tensor, truth: OnHost[StyleContext], streams: Streams) -> tuple[Tensor, OnHost[StyleContext]]:
         """Change augmented images, (B, 3, S, S), and their labels and domains; draws come from the run's streams."""
@@ -39,7 +41,7 @@ class Algorithm(nn.Module):
         yield lambda context: None
 
     def average(self, losses: Tensor, known: Tensor | None, context: StyleContext) -> Tensor:
-        """Average the losses of the labels, (B, L), to the classification loss."""
+        """Average the losses of the labels, (B, L), to the classification loss, over the known ones or by weights."""
         return mean_over_known(losses, known)
 
     def backward(

@@ -47,7 +47,7 @@ class Fact(Algorithm):
 
 
 class Mixup(Algorithm):
-    """Mixes images and labels by a coefficient per image; a mixed label is known where both are.
+    """Mixes images and labels by a coefficient per image; a label known of one image only counts by that image's part.
 
     Args:
         config: Settings.
@@ -65,9 +65,16 @@ class Mixup(Algorithm):
         priority, lam = rows.take(generator.random), rows.take(lambda shape: generator.beta(alpha, alpha, shape))
         crossdomain = self.config.pairing == "crossdomain"
         partner = _foreign_partners(context, priority) if crossdomain else random_partners(priority, context.original)
-        labels = mix_samples(context.present.to(lam), partner, lam)
-        known = None if context.known is None else context.known & context.known[partner]
-        return mix_samples(images, partner, lam), OnHost(replace(context, soft=labels, known=known))
+        mixed = mix_samples(images, partner, lam)
+        present = context.present.to(lam)
+        if context.known is None:
+            return mixed, OnHost(replace(context, soft=mix_samples(present, partner, lam)))
+        # λ ℓ(z, y) + (1 − λ) ℓ(z, y') without the unknown terms: losses are linear in the labels.
+        weight = mix_samples(context.known.to(lam), partner, lam)
+        soft = mix_samples(present, partner, lam) / weight.masked_fill(weight == 0, 1.0)  # unknown is not present
+        soft = soft.clamp(max=1)  # a quotient of equals may be rounded up
+        known = context.known | context.known[partner]
+        return mixed, OnHost(replace(context, soft=soft, known=known, weight=weight))
 
 
 def _foreign_partners(context: StyleContext, priority: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ldstyle.functional import covariance_distance, feature_likelihood, reweigh_domains
 from ldstyle.functional._checks import at_least_single
@@ -56,7 +57,8 @@ class Miro(Algorithm):
     """Adds the weighted likelihood of the pretrained features, summed over the insertion points, to the loss.
 
     The frozen copy is made when this is built, before a checkpoint is loaded. It is no submodule, so that it is neither
-    trained, nor saved, nor exported.
+    trained, nor saved, nor exported. Its BatchNorm normalises as that of the network does, in training by the batch:
+    otherwise the two would differ at equal weights, and the penalty would train the network to undo that.
 
     Args:
         config: Settings.
@@ -64,6 +66,8 @@ class Miro(Algorithm):
         points: Where features are compared.
         device: Where the run computes.
     """
+
+    lr_ratio: ClassVar[float] = 10.0
 
     def __init__(
         self, config: MiroConfig, backbone: nn.Module, points: Sequence[InsertionPoint], device: torch.device
@@ -77,6 +81,8 @@ class Miro(Algorithm):
     @contextmanager
     def watch(self, backbone: nn.Module, images: Tensor) -> Iterator[Penalty]:
         """Compare the features of both networks for the same images; at a point, style follows the comparison."""
+        for own, frozen in zip(_batchnorms(backbone), _batchnorms(self._frozen[0]), strict=True):
+            frozen.train(own.training)
         with capture(backbone, self._points, images) as feats:
             yield lambda context: self._penalty(feats, images, context)
 
@@ -88,6 +94,10 @@ class Miro(Algorithm):
             for point, raw_variance in zip(self._points, self.raw_variances, strict=True)
         ]
         return self.config.weight * torch.stack(likelihoods).sum()
+
+
+def _batchnorms(network: nn.Module) -> Iterator[_BatchNorm]:
+    return (module for module in network.modules() if isinstance(module, _BatchNorm))
 
 
 class GroupDro(Algorithm):

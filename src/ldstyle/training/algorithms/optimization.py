@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ldstyle.nn import StyledNet
+from ldstyle.nn.backbones.probe import evaluating
 from ldstyle.nn.banks import StyleBank
 from ldstyle.runs.algorithms import ErmPlusPlusConfig, SagmConfig
 from ldstyle.runs.backbone import backbone_parameters
@@ -117,7 +118,11 @@ class _Traces:
 
 
 class ErmPlusPlus(Algorithm):
-    """Trains the head first and averages weights; BatchNorm's running statistics are averaged with them, as published.
+    """Trains the head first, and predicts with the running mean of the weights.
+
+    The mean's BatchNorm has running statistics of its own: after each step it sees the step's images, as in the
+    authors' code. (Averaged statistics of the networks on the way would be too large: a variance is convex in the
+    weights.)
 
     Args:
         config: Settings.
@@ -130,13 +135,16 @@ class ErmPlusPlus(Algorithm):
         self.config, self._averages = config, averages
         self._frozen_first = tuple(backbone_parameters(net))
         self._mean: Weights = {}
+        self._statistics: Weights = {}
         self._count = 0
+        self._seen: tuple[Fabric, Tensor] | None = None
 
     def backward(
         self, fabric: Fabric, model: nn.Module, images: Tensor, truth: OnHost[StyleContext], *, done: float
     ) -> dict[str, Tensor]:
         """Drop the gradient of the backbone in the first steps; the optimizer then leaves it alone."""
         scalars = super().backward(fabric, model, images, truth, done=done)
+        self._seen = fabric, images
         if done < self.config.head_ratio:
             for parameter in self._frozen_first:
                 parameter.grad = None
@@ -144,13 +152,25 @@ class ErmPlusPlus(Algorithm):
 
     @torch.no_grad()
     def after_step(self, net: nn.Module, *, done: float, settled: bool) -> None:
-        """Add the weights to their running mean."""
+        """Add the weights to their running mean, and show the mean the step's images."""
+        seen, self._seen = self._seen, None
         if not self._averages or not settled or done <= self.config.average_ratio:
             return
-        current = _averaged(net)
+        current, buffers = dict(net.named_parameters()), _statistics(net)
         self._mean = {name: value.to(current[name].device) for name, value in self._mean.items()}
         self._mean = include_weights(self._mean, current, self._count)
+        if not self._count:
+            self._statistics = {name: buffer.clone() for name, buffer in buffers.items()}
         self._count += 1
+        if seen is not None and buffers:
+            fabric, images = seen
+            backbone = net.backbone if isinstance(net, StyledNet) else net
+            with self.predicting(net), evaluating(backbone), fabric.autocast():
+                for module in backbone.modules():
+                    if isinstance(module, _BatchNorm):
+                        module.train()
+                backbone(images)
+                self._statistics = {name: buffer.clone() for name, buffer in buffers.items()}
 
     @contextmanager
     def predicting(self, net: nn.Module) -> Iterator[None]:
@@ -158,9 +178,9 @@ class ErmPlusPlus(Algorithm):
         if not self._count:
             yield
             return
-        current = _averaged(net)
+        current = {**dict(net.named_parameters()), **_statistics(net)}
         training = {name: value.detach().clone() for name, value in current.items()}
-        _write(current, self._mean)
+        _write(current, {**self._mean, **self._statistics})
         try:
             yield
         finally:
@@ -168,21 +188,27 @@ class ErmPlusPlus(Algorithm):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the running mean, for resuming."""
-        return {"mean": {name: value.clone() for name, value in self._mean.items()}, "count": self._count}
+        mean, statistics = (
+            {name: value.clone() for name, value in values.items()} for values in (self._mean, self._statistics)
+        )
+        return {"mean": mean, "statistics": statistics, "count": self._count}
 
     def set_extra_state(self, state: Any) -> None:
         """Continue with the running mean of a checkpoint."""
-        self._mean, self._count = {name: value.clone() for name, value in state["mean"].items()}, state["count"]
+        self._mean, self._statistics = (
+            {name: value.clone() for name, value in state[part].items()} for part in ("mean", "statistics")
+        )
+        self._count = state["count"]
 
 
-def _averaged(net: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of a network and the running statistics of its BatchNorm, by name."""
-    named: dict[str, Tensor] = dict(net.named_parameters())
-    for name, module in net.named_modules():
-        if isinstance(module, _BatchNorm):
-            statistics = module.named_buffers(prefix=name)
-            named |= {key: buffer for key, buffer in statistics if buffer.is_floating_point()}
-    return named
+def _statistics(net: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers of a network's BatchNorm, by name."""
+    return {
+        key: buffer
+        for name, module in net.named_modules()
+        if isinstance(module, _BatchNorm)
+        for key, buffer in module.named_buffers(prefix=name)
+    }
 
 
 @torch.no_grad()
