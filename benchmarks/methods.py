@@ -4,8 +4,9 @@
 
 Takes the settings of the finished runs below RESULTS and times whole training steps of each method, in the last epoch
 of its run, on the same images: augmentation, forward and backward pass, optimizer, weight averages. A round has one
-step of every method in random order, and two of ERM. The cost of a run is that of its steps and of its sweeps for
-cached maps; validation, which all methods share, and maps that are computed once for all runs (probe) are left out.
+step of every method in random order, and two of ERM. The cost of a run is that of its steps, of its sweeps for cached
+maps and of SWAD's validations within epochs; validation after epochs, which all methods share, and maps that are
+computed once for all runs (probe) are left out.
 Prints CPU time and wall time relative to ERM and writes the CPU times to RESULTS/costs.json, which the leaderboard
 shows.
 """
@@ -24,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lightning.fabric import Fabric
+from torch import nn
 
 from ldstyle.benchmark.grid.methods import BASELINE, method_rank
 from ldstyle.benchmark.results.costs import FILE, write_costs
@@ -31,7 +34,7 @@ from ldstyle.benchmark.results.records import read_records
 from ldstyle.config import GradCamConfig, LabelDecoupledConfig
 from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.data.loading.augmentation import Augmentation
-from ldstyle.evaluation.predict import pool_batches
+from ldstyle.evaluation.predict import pool_batches, predict_pool
 from ldstyle.nn import StyledNet
 from ldstyle.runs.backbone import preprocessing
 from ldstyle.runs.config import RunConfig
@@ -41,11 +44,11 @@ from ldstyle.runs.settings import config_from, merge
 from ldstyle.runs.sources import SourceData, open_sources
 from ldstyle.training.algorithms import build_algorithm, build_loss
 from ldstyle.training.build import build_net, build_optimizer, new_state
-from ldstyle.training.state import plain
+from ldstyle.training.state import pathway_weight, plain
 from ldstyle.training.step import BatchSource, StyledLoss
 
 SWEPT = 512
-"""Images of a timed sweep; the cost of a whole one follows."""
+"""Images of a timed pass; the cost of a whole one follows."""
 WARM_UP = 2  # rounds until the process has all the memory it needs
 
 
@@ -56,13 +59,19 @@ class Spent(NamedTuple):
     wall: float
 
 
+class Pass(NamedTuple):
+    """A pass over images beside the steps, and how often it is made in a run."""
+
+    make: Callable[[], object]
+    times: float
+
+
 class Method(NamedTuple):
-    """A step of a method, the steps of a run, a sweep for cached maps, and how often it is made in a run."""
+    """A step of a method, the steps of a run, and its other passes over images."""
 
     step: Callable[[], None]
     steps: int
-    sweep: Callable[[], None] = lambda: None
-    sweeps: float = 0.0
+    passes: tuple[Pass, ...] = ()
 
 
 def prepare(config: RunConfig, data: SourceData) -> Method:
@@ -93,28 +102,48 @@ def prepare(config: RunConfig, data: SourceData) -> Method:
         if state.swad is not None:
             state.swad.step(state.backbone)
 
+    network = NormalizedNet(plain(net), channels, fused=True)
+    sweeps = _sweeps(config, data, net, network)  # first, since they switch cached attention on
+    return Method(step, epochs * steps, sweeps + _validations(config, data, net, network, fabric, steps))
+
+
+def _validations(
+    config: RunConfig, data: SourceData, net: nn.Module, network: NormalizedNet, fabric: Fabric, steps: int
+) -> tuple[Pass, ...]:
+    """Return SWAD's validations within epochs, from the end of the warm-up on."""
+    if config.swad is None or config.swad.evaluate_every is None:
+        return ()
+    settled = [pathway_weight(net, epoch) in (None, 1) for epoch in range(1, config.optimizer.epochs + 1)]
+
+    def validate() -> None:
+        predict_pool(network, data.validation, fabric, batch_size=config.optimizer.batch_size)
+
+    return (Pass(validate, sum(settled) * steps / config.swad.evaluate_every),)
+
+
+def _sweeps(config: RunConfig, data: SourceData, net: nn.Module, network: NormalizedNet) -> tuple[Pass, ...]:
+    """Fill the maps of cached attention, and return the sweeps that rebuild them."""
     if not isinstance(net, StyledNet) or net.cams is None:
-        return Method(step, epochs * steps)
+        return ()
     everything = torch.arange(len(data.train))
     net.cams.store(
         everything, torch.rand(len(everything), len(data.vocabulary), 7, 7), data.train.gather(everything).present
     )
     if not isinstance(config.style, LabelDecoupledConfig) or not isinstance(config.style.attention, GradCamConfig):
-        return Method(step, epochs * steps)
-    network = NormalizedNet(plain(net), channels, fused=True)
+        return ()
     size = config.style.attention.sweep_size(config.data.size)
     pool = data.train if size == config.data.size else data.train_at(size)
     some = np.arange(min(SWEPT, len(pool)))
-    sweeps = sum(net.refresh_due(epoch) for epoch in range(epochs)) * len(pool) / len(some)
+    sweeps = sum(net.refresh_due(epoch) for epoch in range(config.optimizer.epochs)) * len(pool) / len(some)
 
     def sweep() -> None:
         rows = pool_batches(pool, some, batch_size=config.optimizer.batch_size)
         net.refresh((network.normalise(batch.images), batch.present, batch.index) for batch in rows)
 
-    return Method(step, epochs * steps, sweep, sweeps)
+    return (Pass(sweep, sweeps),)
 
 
-def measure(step: Callable[[], None]) -> Spent:
+def measure(step: Callable[[], object]) -> Spent:
     """Return the time of one call."""
     cpu, wall = time.process_time(), time.perf_counter()
     step()
@@ -138,10 +167,11 @@ def compare(methods: dict[str, Method], rounds: int) -> dict[str, Spent]:
         print(f"round {turn + 1} of {rounds + WARM_UP}", file=sys.stderr, flush=True)
     totals = {}
     for name, method in methods.items():
-        swept = [measure(method.sweep) for _ in range(2)] if method.sweeps else [Spent(0.0, 0.0)]
-        step = [statistics.fmean(part) for part in zip(*spent[name], strict=True)]
-        sweep = [min(part) for part in zip(*swept, strict=True)]
-        totals[name] = [method.steps * one + method.sweeps * more for one, more in zip(step, sweep, strict=True)]
+        total = [method.steps * statistics.fmean(part) for part in zip(*spent[name], strict=True)]
+        for make, times in method.passes:
+            least = [min(part) for part in zip(measure(make), measure(make), strict=True)]
+            total = [one + times * more for one, more in zip(total, least, strict=True)]
+        totals[name] = total
     return {
         name: Spent(*(a / b for a, b in zip(total, totals[BASELINE], strict=True))) for name, total in totals.items()
     }

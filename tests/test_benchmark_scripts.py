@@ -14,6 +14,9 @@ from ldstyle.benchmark.grid.methods import load_methods
 from ldstyle.benchmark.grid.presets import PRESETS
 from ldstyle.benchmark.results.costs import read_costs
 from ldstyle.benchmark.results.records import append_record
+from ldstyle.nn import attach
+from ldstyle.runs.backbone import create_network
+from ldstyle.runs.settings import config_from
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,17 +41,33 @@ def test_operators_prints_a_ratio_for_every_method_and_measure():
 
 
 def test_methods_writes_the_cost_of_every_method_of_a_grid(scenes, tmp_path):
-    methods = load_methods(["erm", "ld-efdmix-gc", "sagm"])
+    methods = load_methods(["erm", "swad", "ld-efdmix-gc", "sagm"])
     (split,) = make_splits(("suburb", "region", "harbour"), ["harbour"])
     grid = make_cells(methods, [split], [0], preset=PRESETS["smoke"], data={"root": str(scenes)})
     for one in grid:
         append_record(tmp_path, {**record(one), "config": {**one.settings, "out": "run"}})
     printed = run("methods.py", tmp_path, "--rounds", "1")
     costs = read_costs(tmp_path)
-    assert list(costs) == ["erm", "sagm", "ld-efdmix-gc"]
+    assert list(costs) == ["erm", "swad", "sagm", "ld-efdmix-gc"]
     assert costs["erm"] == 1
     assert min(costs.values()) > 0
     assert all(f"{name:<24} {cost:6.3f} of ERM's CPU time" in printed for name, cost in costs.items())
+
+
+@pytest.mark.parametrize(
+    ("method", "times"),
+    [("swad", 6 * 30 / 5), ("ld-efdmix+swad", 5 * 30 / 5), ("erm", None)],  # after one epoch of warm-up
+)
+def test_methods_counts_the_validations_of_swad_from_the_end_of_the_warm_up(method, times):
+    script = runpy.run_path(str(ROOT / "benchmarks" / "methods.py"))
+    (split,) = make_splits(("ucm", "aid", "dubai"), ["dubai"])
+    (cell,) = make_cells(load_methods([method]), [split], [0], preset=PRESETS["study"], data={"root": "data"})
+    config = config_from({**cell.settings, "out": "run"})
+    net = create_network("test_resnet", num_labels=3)
+    if config.style is not None:
+        net = attach(net, config.style, stages=config.stages, num_labels=3)
+    passes = script["_validations"](config, None, net, None, None, 30)
+    assert [one.times for one in passes] == ([] if times is None else [times])
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # rasterio multiplies transforms in affine's old way
