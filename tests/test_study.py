@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,8 @@ LEADERBOARD = ("own-settings", "other-targets", "synthetic")
 GRIDS = [RESULTS, *(RESULTS / "leaderboard" / name for name in LEADERBOARD)]  # the first study, then the leaderboard
 PAGES = ("docs/study.md", "docs/study-details.md", "README.md")
 PAGE = ROOT / "docs" / "study-details.md"
+DIFFERENCE = re.compile(r"[+−]?\d+\.\d \[[+−]?\d+\.\d, [+−]?\d+\.\d\]")
+GENERATED = re.compile(r"^<!-- ldstyle: .*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 MAIN = ("erm", "mixstyle", "efdmix", "csu", "ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc")
 ARCHIVES = ("erm", "efdmix", "ld-efdmix", "ld-efdmix-gc")
 
@@ -71,3 +74,12 @@ def test_the_studys_pages_are_those_that_the_report_makes(tmp_path):
     assert main(["report", *map(str, GRIDS), "--update", *map(str, copies)]) == 0
     for page, copy in zip(PAGES, copies, strict=True):
         assert copy.read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8"), page
+
+
+def test_every_interval_in_the_text_is_one_of_a_table():
+    pages = [(ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "docs/which-method.md")]
+    tables = {found for page in pages for part in GENERATED.findall(page) for found in DIFFERENCE.findall(part)}
+    texts = [" ".join(GENERATED.sub("", page).split()) for page in pages]
+    quoted = [found for text in texts for found in DIFFERENCE.findall(text)]
+    assert quoted
+    assert not set(quoted) - tables
