@@ -112,6 +112,14 @@ def test_an_interval_is_the_same_every_time_and_leaves_the_global_stream_alone()
     )
 
 
+@pytest.mark.parametrize(("seeds", "coverage"), [(4, 0.80), (8, 0.88), (16, 0.93)])
+def test_the_coverage_of_intervals_of_few_values_is_the_documented_one(seeds, coverage):
+    samples = np.random.default_rng(seeds).normal(size=(1000, seeds))
+    intervals = [bootstrap_interval(sample.tolist(), resamples=500) for sample in samples]
+    covered = np.mean([low is not None and high is not None and low <= 0 <= high for low, high in intervals])
+    assert covered == pytest.approx(coverage, abs=3 * (coverage * (1 - coverage) / 1000) ** 0.5)
+
+
 def test_holm_by_hand():
     # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1 = 0.04, 0.06, 0.06, 0.04, made monotone.
     assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
