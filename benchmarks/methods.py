@@ -5,8 +5,8 @@
 Takes the settings of the finished runs below RESULTS and times whole training steps of each method, in the last epoch
 of its run, on the same images: augmentation, forward and backward pass, optimizer, weight averages. A round has one
 step of every method in random order, and two of ERM. The cost of a run is that of its steps, of its sweeps for cached
-maps and of SWAD's validations within epochs; validation after epochs, which all methods share, and maps that are
-computed once for all runs (probe) are left out.
+maps, and of SWAD's validations within epochs and pass for BatchNorm; validation after epochs, which all methods share,
+and maps that are computed once for all runs (probe) are left out.
 Prints CPU time and wall time relative to ERM and writes the CPU times to RESULTS/costs.json, which the leaderboard
 shows.
 """
@@ -44,8 +44,9 @@ from ldstyle.runs.settings import config_from, merge
 from ldstyle.runs.sources import SourceData, open_sources
 from ldstyle.training.algorithms import build_algorithm, build_loss
 from ldstyle.training.build import build_net, build_optimizer, new_state
-from ldstyle.training.state import pathway_weight, plain
+from ldstyle.training.state import averages, pathway_weight, plain
 from ldstyle.training.step import BatchSource, StyledLoss
+from ldstyle.training.swad import reestimate_batchnorm
 
 SWEPT = 512
 """Images of a timed pass; the cost of a whole one follows."""
@@ -60,7 +61,7 @@ class Spent(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A pass over images beside the steps, and how often it is made in a run."""
+    """A pass over images in addition to the steps, and how often a run makes it."""
 
     make: Callable[[], object]
     times: float
@@ -104,21 +105,31 @@ def prepare(config: RunConfig, data: SourceData) -> Method:
 
     network = NormalizedNet(plain(net), channels, fused=True)
     sweeps = _sweeps(config, data, net, network)  # first, since they switch cached attention on
-    return Method(step, epochs * steps, sweeps + _validations(config, data, net, network, fabric, steps))
+    return Method(step, epochs * steps, sweeps + _averaging(config, data, net, network, fabric, steps))
 
 
-def _validations(
+def _averaging(
     config: RunConfig, data: SourceData, net: nn.Module, network: NormalizedNet, fabric: Fabric, steps: int
 ) -> tuple[Pass, ...]:
-    """Return SWAD's validations within epochs, from the end of the warm-up on."""
-    if config.swad is None or config.swad.evaluate_every is None:
+    """Return SWAD's validations within epochs, to the end of the run, and its BatchNorm pass over the training set."""
+    if config.swad is None:
         return ()
-    settled = [pathway_weight(net, epoch) in (None, 1) for epoch in range(1, config.optimizer.epochs + 1)]
+    batch_size, some = config.optimizer.batch_size, np.arange(min(SWEPT, len(data.train)))
+
+    def reestimate() -> None:
+        batches = pool_batches(data.train, some, batch_size=batch_size)
+        reestimate_batchnorm(network, (batch.images for batch in batches))
+
+    again = Pass(reestimate, len(data.train) / len(some))
+    if config.swad.evaluate_every is None:
+        return (again,)
+    epochs = config.optimizer.epochs
+    averaged = sum(averages(net, pathway_weight(net, epoch), epochs) for epoch in range(1, epochs + 1))
 
     def validate() -> None:
-        predict_pool(network, data.validation, fabric, batch_size=config.optimizer.batch_size)
+        predict_pool(network, data.validation, fabric, batch_size=batch_size)
 
-    return (Pass(validate, sum(settled) * steps / config.swad.evaluate_every),)
+    return (Pass(validate, averaged * steps / config.swad.evaluate_every), again)
 
 
 def _sweeps(config: RunConfig, data: SourceData, net: nn.Module, network: NormalizedNet) -> tuple[Pass, ...]:

@@ -32,10 +32,11 @@ search() { # sources, method, parameters
 		--out "$results/search/study-${sources// /+}"
 }
 
-adopt() { # folder, split, seeds, methods: take over cells of the same settings from other folders
+copy_records() { # folder, split, seeds, methods: of cells with the same settings in other folders
 	[ -e "$results/$1/records.jsonl" ] && return
 	mkdir -p "$results/$1"
-	grep -hE "\"cell\": \"study-($4)-$2-seed[$3]\"" "$results"/{own-settings,other-targets}/records.jsonl > "$results/$1/records.jsonl"
+	grep -hE "\"cell\": \"study-($4)-$2-seed[$3]\"" "$results"/{own-settings,other-targets}/records.jsonl > "$results/$1/copied.tmp"
+	mv "$results/$1/copied.tmp" "$results/$1/records.jsonl"
 }
 
 satellite="ucm aid dubai"
@@ -75,14 +76,14 @@ decoupled="$global style.operator.top_ratio"
 	search "ucm aid" ld-mixstyle $global
 }
 searched=(--selected "$results/search")
-adopt searched s3 0-7 "erm|swad" # which have nothing to search
+copy_records searched s3 0-7 "erm|swad" # which have nothing to search
 cells searched "$satellite" dubai 8 erm efdmix ld-efdmix swad ld-efdmix+swad "${searched[@]}"
 cells searched "$satellite" dubai 8 mixstyle ld-mixstyle "${searched[@]}"
 
 # 7. The rest with settings of their files: CSU, the low-altitude target, Table 3 of the paper as printed, cached attention.
 cells $own "$satellite" dubai 4 csu ld-csu
 cells drone "ucm aid drone" drone 4 erm efdmix ld-efdmix
-adopt table3 s3 0-3 "erm|efdmix"
+copy_records table3 s3 0-3 "erm|efdmix"
 cells table3 "$satellite" dubai 4 ld-efdmix-gc --selected paper \
 	--set style.warmup_epochs=1 style.attention.refresh_every=2
 cells $own "$satellite" dubai 4 ld-efdmix-gc
@@ -119,7 +120,7 @@ for target in aid ucm; do
 		search "$sources" ld-efdmix $decoupled
 	}
 done
-adopt searched-targets "s[12]" 0-3 erm
+copy_records searched-targets "s[12]" 0-3 erm
 cells searched-targets "$satellite" "aid ucm" 4 erm efdmix ld-efdmix "${searched[@]}"
 
 # 10. The cost of a step of every method, relative to plain training: on a machine that does nothing else.

@@ -10,8 +10,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ from ldstyle.runs.model_file import load_model
 from ldstyle.runs.record import RunRecord, read_record
 from ldstyle.runs.settings import load_config
 from ldstyle.training.loop import fit, set_learning_rates
-from ldstyle.training.state import pathway_weight
+from ldstyle.training.state import averages, pathway_weight
 
 
 def kept(record: RunRecord) -> dict[str, object]:
@@ -253,6 +252,7 @@ def test_an_averaged_model_is_the_mean_of_its_steps_with_its_own_batchnorm(
     record = fit(tiny(scenes, tmp_path / "run", method="ld-csu", swad=swad, optimizer={"epochs": 4}))
     assert record.selection.startswith("SWAD")
     assert record.selected_epoch == 4
+    assert record.valley == {"found": True, "first": 1, "last": 5, "segments": 5, "epochs": [2, 4]}
     # W = 1: the per-label path is fully on from epoch 2, after three steps; the odd segment of two loses none.
     used = seen[3:]
     saved = weights(tmp_path / "run")
@@ -270,6 +270,9 @@ def test_an_average_without_a_valley_says_so(scenes: Path, tmp_path: Path, caplo
     swad = {"n_converge": 9, "evaluate_every": 2}
     record = fit(tiny(scenes, tmp_path / "run", method="erm", swad=swad))
     assert record.selection.startswith("weights of the last SWAD segment")
+    assert record.valley is not None
+    assert not record.valley["found"]
+    assert record.valley["first"] == record.valley["last"] == record.valley["segments"]
     (warning,) = [entry.getMessage() for entry in caplog.records if "no valley" in entry.getMessage()]
     assert "swad.evaluate_every" in warning
 
@@ -280,8 +283,7 @@ def settled_epochs(attention: Attention, *, warmup: int, epochs: int) -> list[in
     net = attach(create_network("test_resnet", num_labels=3), style, num_labels=3, num_samples=1)
     if net.cams is not None:
         net.cams.store(torch.arange(1), torch.ones(1, 3, 2, 2), torch.ones(1, 3, dtype=torch.bool))
-    states = {epoch: SimpleNamespace(net=net, pathway=pathway_weight(net, epoch)) for epoch in range(1, epochs + 1)}
-    return [epoch for epoch, state in states.items() if loop._settled(cast("Any", state), epochs)]
+    return [epoch for epoch in range(1, epochs + 1) if averages(net, pathway_weight(net, epoch), epochs)]
 
 
 def test_averaging_leaves_out_the_warm_up_unless_there_is_nothing_else() -> None:

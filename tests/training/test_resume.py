@@ -140,6 +140,7 @@ def test_changed_data_and_checkpoints_of_another_version_are_refused(scenes: Pat
     other("of this version of ldstyle.*Missing key", net={})
     other("of this version of ldstyle.*'int' object", sampler=3)
     other("of this version of ldstyle.*it has no 'best'", stopping={})
+    other("of this version of ldstyle.*it has no '2 parameter groups: 1'", optimizer={"param_groups": [{}]})
     torch.save({key: value for key, value in state.items() if key != "digests"}, tmp_path / "run" / "last.ckpt")
     with pytest.raises(ValueError, match=r"of this version of ldstyle.*it has no 'digests'"):
         fit(config)

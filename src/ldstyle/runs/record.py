@@ -57,6 +57,9 @@ class RunRecord:
         attention: How well the selected model's maps find the labels on ``training`` and ``held-out`` images of the
             sources: by source of attention (``cam``, ``llam/POINT``), then by label, the means under ``mean``; ``None``
             without masks.
+        valley: Segments that SWAD averaged: whether a valley was ``found``, its ``first`` and ``last`` segment, from 1,
+            the number of ``segments`` that were validated, and the ``epochs`` in which the first and the last ended;
+            ``None`` without SWAD.
         gsd: Least and largest metres per pixel of the training images as they were trained on, by source; sources of
             unknown scale are absent.
         schema: Version of this layout.
@@ -86,6 +89,7 @@ class RunRecord:
     strength: dict[str, list[float | None]] | None = None
     locations: dict[str, list[float | None]] | None = None
     attention: dict[str, Any] | None = None
+    valley: dict[str, Any] | None = None
     gsd: dict[str, tuple[float, float]] = field(default_factory=dict)
     schema: int = SCHEMA
 

@@ -153,6 +153,7 @@ def _record(
         strength=_by_point(state.history, "strength"),
         locations=_by_point(state.history, "locations"),
         attention=attention,
+        valley=_valley(state),
         gsd=data.gsd,
     )
 
@@ -161,6 +162,22 @@ def _selection(state: TrainingState) -> str:
     if state.swad is None:
         return SELECTION
     return SWAD_SELECTION if state.swad.valley.found else NO_VALLEY
+
+
+def _valley(state: TrainingState) -> dict[str, Any] | None:
+    if state.swad is None:
+        return None
+    valley = state.swad.valley
+    assert valley.start is not None
+    first, last = valley.start, valley.judged - 1
+    epochs = [state.segment_epochs[first], state.segment_epochs[last]]
+    return {
+        "found": valley.found,
+        "first": first + 1,
+        "last": last + 1,
+        "segments": len(valley.losses),
+        "epochs": epochs,
+    }
 
 
 def _by_point(history: Sequence[Mapping[str, Any]], name: str) -> dict[str, list[float | None]] | None:

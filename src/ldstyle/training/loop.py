@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 
-from ldstyle.config import GradCamConfig, LabelDecoupledConfig, LLAMConfig, UniformConfig
+from ldstyle.config import GradCamConfig, LabelDecoupledConfig
 from ldstyle.cpu.memory import keep_freed_memory
 from ldstyle.data.loading.augmentation import Augmentation
 from ldstyle.evaluation.attention.maps import localize_attention
@@ -38,7 +38,7 @@ from ldstyle.training.build import build_net, build_optimizer, new_state
 from ldstyle.training.caveats import algorithm_caveats, attention_caveat, idle_caveat, label_caveats, path_caveats
 from ldstyle.training.finish import finish
 from ldstyle.training.loggers import open_logger
-from ldstyle.training.state import TrainingState, plain
+from ldstyle.training.state import TrainingState, averages, plain
 from ldstyle.training.step import KNOWN, BatchSource, StyledLoss
 from ldstyle.training.stopping import selection_score
 from ldstyle.training.stored_maps import fill_maps
@@ -130,7 +130,7 @@ def _train(
                 _refresh_maps(net, data, network, fabric, batch_size=config.optimizer.batch_size)
             state.begin_epoch()
         set_learning_rates(optimizer, config.optimizer, state.epoch, added=algorithm.lr_ratio)
-        settled = _settled(state, config.optimizer.epochs)
+        settled = averages(net, state.pathway, config.optimizer.epochs)
         last = state.epoch == config.optimizer.epochs
         # Cached attention may never switch on, where no map is kept: the last epoch then stands for the valley.
         averaging = state.swad is not None and (settled or last)
@@ -228,20 +228,6 @@ def _validate(config: RunConfig, data: SourceData, network: NormalizedNet, fabri
         batch_size=config.optimizer.batch_size,
         untrained_labels=data.untrained_labels,
     )
-
-
-def _settled(state: TrainingState, epochs: int) -> bool:
-    """Whether averaging may begin: once the per-label path is fully on, or at once if the run is too short for that."""
-    if state.pathway is None or state.pathway == 1:
-        return True
-    assert isinstance(state.net, StyledNet)
-    match state.net.style:
-        case LabelDecoupledConfig(attention=LLAMConfig() | UniformConfig(switch="ramp"), warmup_epochs=warmup):
-            return 2 * warmup > epochs
-        case LabelDecoupledConfig(warmup_epochs=warmup):
-            return warmup >= epochs
-        case _:
-            return True
 
 
 def _segment_ends(config: RunConfig, state: TrainingState, steps: int) -> bool:

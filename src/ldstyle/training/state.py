@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ldstyle.config import GlobalConfig, LabelDecoupledConfig, StoredAttention, UniformConfig
+from ldstyle.config import GlobalConfig, LabelDecoupledConfig, LLAMConfig, StoredAttention, UniformConfig
 from ldstyle.data.loading.sampler import BatchSampler
 from ldstyle.functional import warmup_weight
 from ldstyle.nn import StyledNet
@@ -165,6 +165,9 @@ class TrainingState:
         self.segment_epochs = list(state["segment_epochs"])
         self._seconds, self._since = state["seconds"], time.monotonic()
         self.net.load_state_dict(state["net"])
+        groups, found = len(self.optimizer.param_groups), len(state["optimizer"]["param_groups"])
+        if found != groups:
+            raise KeyError(f"{groups} parameter groups: {found}")
         self.optimizer.load_state_dict(state["optimizer"])
         self.sampler.load_state_dict(state["sampler"])
         self.streams.load_state_dict(state["streams"])
@@ -214,3 +217,22 @@ def pathway_weight(net: nn.Module, epoch: int) -> float | None:
             return warmup_weight(epoch, warmup)
         case GlobalConfig() | None:
             return None
+
+
+def averages(net: nn.Module, pathway: float | None, epochs: int) -> bool:
+    """Whether weights of an epoch are averaged: once the per-label path is fully on, or at once in too short a run.
+
+    Args:
+        net: Styled network, or the plain backbone.
+        pathway: Weight of the per-label path in the epoch; see :func:`pathway_weight`.
+        epochs: Epochs of the run.
+    """
+    if pathway is None or pathway == 1 or not isinstance(net, StyledNet):
+        return True
+    match net.style:
+        case LabelDecoupledConfig(attention=LLAMConfig() | UniformConfig(switch="ramp"), warmup_epochs=warmup):
+            return 2 * warmup > epochs
+        case LabelDecoupledConfig(warmup_epochs=warmup):
+            return warmup >= epochs
+        case _:
+            return True

@@ -92,11 +92,13 @@ def test_a_schedule_reaches_only_what_a_method_has():
     assert cells["erm"]["style"] is None
     assert cells["erm"]["swad"] is None
     assert cells["swad"]["swad"]["evaluate_every"] == 2
-    for preset in ("study", "demo", "smoke"):  # short trainings: enough validations for SWAD's windows
-        (cell,) = grid(["swad"], splits=["s1"], preset=preset)
-        config = config_from({**cell.settings, "out": "x"})
-        steps = config.optimizer.epochs * config.optimizer.steps_per_epoch
-        assert steps / config.swad.evaluate_every >= 2 * config.swad.n_tolerance
+    for preset in ("small", "study", "demo"):  # short trainings: enough validations for SWAD's windows
+        for cell in grid(["swad", "ld-efdmix+swad"], splits=["s1"], preset=preset):
+            config = config_from({**cell.settings, "out": "x"})
+            begun = 1 if config.style is None else 2 * config.style.warmup_epochs  # the first epoch that is averaged
+            epochs = config.optimizer.epochs + 1 - begun
+            steps = epochs * (config.optimizer.steps_per_epoch or 127)  # two archives of UCM's and AID's size
+            assert steps / config.swad.evaluate_every >= 2 * config.swad.n_tolerance
     assert cells["ld-csu"]["style"]["warmup_epochs"] == 1
     assert "refresh_every" not in cells["ld-csu"]["style"]["attention"]
     assert cells["ld-csu-gc"]["style"]["attention"]["refresh_every"] == 1

@@ -244,6 +244,15 @@ def test_a_seed_that_was_not_requested_is_named_and_not_averaged_over_silently()
     assert results.difference("erm", "ld", split="a").absent == {1: "not requested for ld"}
 
 
+def test_a_failed_seed_is_named_where_another_split_was_not_requested():
+    results = Results([cell("ld", "a", 0, 0.5), cell("ld", "b", 0, 0.5), made("ld", "b", 1, "failed")])
+    assert results.entry("ld").absent == {1: "failed"}
+    others = [cell("erm", split, seed, 0.4) for split in "ab" for seed in range(2)]
+    both = Results([*results.cells, *others])
+    assert both.difference("ld", "erm").absent == {1: "failed"}
+    assert both.difference("erm", "ld").absent == {1: "failed for ld"}
+
+
 def test_a_failed_cell_is_named():
     results = Results([cell("ld", "a", 0, 0.5), made("ld", "a", 1, "failed"), made("ld", "a", 2, "running")])
     assert str(results.entry("ld", split="a")) == "50.0 (1 seeds; failed: seed 1; running: seed 2)"

@@ -130,6 +130,18 @@ def test_a_measured_cost_replaces_the_ratio_of_the_runs_times(make_grid):
     assert "steps that alternate in one process" in table.caption
 
 
+def test_rows_without_a_valley_are_noted(make_grid):
+    grid = make_grid()
+    for seed in range(3):
+        grid.done("erm", "s1", seed, ap=0.5)
+        grid.done("swad", "s1", seed, ap=0.5, edits={"valley": {"found": seed > 0}})
+        grid.done("ld-efdmix+swad", "s1", seed, ap=0.5, edits={"valley": {"found": True}})
+    table = leaderboard_table(grid.view())
+    assert isinstance(table, Table)
+    noted = {row.values[0].text: row.values[0].note for row in table.rows if row.values[0].note}
+    assert noted == {"SWAD": "no valley found in 1 of 3 runs, which average the last segment alone"}
+
+
 def test_several_targets_have_an_average_over_the_seeds_that_have_all_of_them(make_grid):
     table = leaderboard_table(uneven(make_grid).view())
     assert isinstance(table, Table)

@@ -166,6 +166,7 @@ def _record(
         "selected_epoch": run.selected_epoch,
         "selected_warmup_weight": run.selected_warmup_weight,
         "selection": run.selection,
+        "valley": run.valley,
         "epochs_run": run.epochs_run,
         "thresholds": run.thresholds,
         "splits": {**run.splits, report["domain"]: report["split_digest"]},

@@ -36,7 +36,7 @@ _PRESETS = (
             "backbone": {"name": "tf_efficientnet_lite0", "weights": "efficientnet_lite0", "output_stride": 16},
             "optimizer": {"epochs": 15},
         },
-        schedule={"style": {"warmup_epochs": 3, "attention": {"refresh_every": 3}}},
+        schedule={"style": {"warmup_epochs": 3, "attention": {"refresh_every": 3}}, "swad": {"evaluate_every": 50}},
         scenes=600,
         pixels=128,
     ),

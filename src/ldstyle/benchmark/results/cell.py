@@ -293,6 +293,11 @@ class CellResult:
         name = (style.get("attention") or {}).get("name")
         return None if name is None else str(name)
 
+    @property
+    def no_valley(self) -> bool:
+        """Whether SWAD found no valley, so that its last segment alone was averaged."""
+        return as_entries(self.record.get("valley") or {}).get("found") is False
+
     @cached_property
     def localization(self) -> MapScores | None:
         """Class activation maps on the target; ``None`` without masks."""

@@ -190,7 +190,7 @@ class Results:
         for seed in self.seeds:
             numbers, reasons = self._values(method, seed, split, part, metric)
             if reasons:
-                absent[seed] = reasons[0]
+                absent[seed] = _why(reasons)
             else:
                 values[seed] = float(np.mean(numbers))
         return Entry(values, absent)
@@ -239,7 +239,7 @@ class Results:
             ours, why = self._values(method, seed, split, part, metric)
             theirs, why_not = self._values(baseline, seed, split, part, metric)
             if why or why_not:
-                absent[seed] = why[0] if why else f"{why_not[0]} for {baseline}"
+                absent[seed] = _why([*why, *(f"{reason} for {baseline}" for reason in why_not)])
             else:
                 pairs[seed] = [a - b for a, b in zip(ours, theirs, strict=True)]
         values = {seed: float(np.mean(cells)) for seed, cells in pairs.items()}
@@ -319,6 +319,11 @@ class Results:
             return run_command(self.folder, list(methods), preset=self.preset if self.cells else None, command=kind)
         except (ValueError, TypeError, LookupError, OSError):  # the plans are not those of a grid that could be run
             return short
+
+
+def _why(reasons: Sequence[str]) -> str:
+    """Return the first reason that tables show; seeds that were never requested go without."""
+    return next((one for one in reasons if not one.startswith(NOT_REQUESTED)), reasons[0])
 
 
 def correct(differences: Iterable[Difference]) -> list[Difference]:

@@ -231,7 +231,7 @@ def why_incomplete(values: Mapping[int, float], absent: Mapping[int, str], *, un
     """Return e.g. ``3 of 5 seeds; seed 1 failed; seed 4 missing``; empty if every seed has a value.
 
     It is empty as well where no finished run has such a value, as a method without attention has no map. Seeds that
-    were never requested for a row are no gap in it: the number of its seeds tells that it has fewer.
+    were never requested for a row are not listed; its number of seeds shows that it has fewer.
 
     Args:
         values: The values by seed.

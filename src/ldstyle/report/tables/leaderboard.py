@@ -25,7 +25,10 @@ from ldstyle.report.tables.entries import (
 SLUG, TITLE = "leaderboard", "Leaderboard"
 PART = "all"
 """Part of the target that methods are ranked on: all of its images."""
-MEASURED = "CPU time of training relative to ERM, from steps that alternate in one process"
+MEASURED = (
+    "CPU time of training relative to ERM, from steps that alternate in one process; SWAD's extra validations and the "
+    "sweeps of cached attention count"
+)
 
 
 def leaderboard_table(results: Results) -> Table | Absent:
@@ -50,7 +53,7 @@ def leaderboard_table(results: Results) -> Table | Absent:
     measured = read_costs(results.folder, damaged=results.damaged)
     rows = []
     for method in ranked:
-        values: list[Value] = [Word(here.titles[method])]
+        values: list[Value] = [Word(here.titles[method], note=_valley_note(here, method))]
         for split, entries in by_split.items():
             entry = entries.get(method)
             values.append(Value() if entry is None else mean_of(entry, best=method in best[split]))
@@ -75,6 +78,13 @@ def leaderboard_table(results: Results) -> Table | Absent:
     differences = ("ERM", "twin", *(here.titles[one] for one in additions))
     columns += [Column("source validation"), *(Column(f"minus {name}") for name in differences), Column("cost")]
     return Table(SLUG, TITLE, caption, tuple(columns), tuple(rows))
+
+
+def _valley_note(results: Results, method: str) -> str:
+    """Return in how many runs SWAD averaged the last segment alone; empty if in none."""
+    done = [cell for cell in results.of(method) if cell.status == "done"]
+    count = sum(cell.no_valley for cell in done)
+    return f"no valley found in {count} of {len(done)} runs, which average the last segment alone" if count else ""
 
 
 def _where_requested(results: Results, method: str) -> Results:

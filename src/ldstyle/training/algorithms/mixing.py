@@ -47,7 +47,7 @@ class Fact(Algorithm):
 
 
 class Mixup(Algorithm):
-    """Mixes images and labels by a coefficient per image; a label known of one image only counts by that image's part.
+    """Mixes images and labels by a coefficient per image, which weighs a label annotated for one image only.
 
     Args:
         config: Settings.

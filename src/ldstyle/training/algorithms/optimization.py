@@ -120,9 +120,9 @@ class _Traces:
 class ErmPlusPlus(Algorithm):
     """Trains the head first, and predicts with the running mean of the weights.
 
-    The mean's BatchNorm has running statistics of its own: after each step it sees the step's images, as in the
-    authors' code. (Averaged statistics of the networks on the way would be too large: a variance is convex in the
-    weights.)
+    After each step, a pass of the averaged network over the step's batch in training mode updates its own BatchNorm
+    statistics. (The authors' code also averages those of the intermediate networks, which are too large: a variance is
+    convex in the weights.)
 
     Args:
         config: Settings.
@@ -152,7 +152,7 @@ class ErmPlusPlus(Algorithm):
 
     @torch.no_grad()
     def after_step(self, net: nn.Module, *, done: float, settled: bool) -> None:
-        """Add the weights to their running mean, and show the mean the step's images."""
+        """Add the weights to their running mean, and update its BatchNorm statistics by the step's batch."""
         seen, self._seen = self._seen, None
         if not self._averages or not settled or done <= self.config.average_ratio:
             return
