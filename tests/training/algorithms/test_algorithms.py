@@ -262,10 +262,12 @@ def test_miro_has_its_least_penalty_at_the_weights_it_was_built_with(training: b
     images, truth = batch()
     net = backbone().train(training)
     norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
-    norms[0].eval()  # as where a user has frozen it
+    norms[0].eval()  # as if frozen by the user
     points = resolve_points(net, (1, 2, 3, 4), image_size=(48, 48))
     algorithm = Miro(MiroConfig(weight=0.5), net, points, torch.device("cpu"))
-    buffers = {name: value.clone() for name, value in net.named_buffers()}
+    buffers, kept = (
+        {name: value.clone() for name, value in one.named_buffers()} for one in (net, algorithm._frozen[0])
+    )
     penalty = StyledLoss(net, algorithm)(images, OnHost(truth))[1]["penalty"]
     wanted = 0.5 * 4 * np.log(0.1) / 2
     assert penalty.item() == pytest.approx(wanted, abs=bound(40, scale=4, dtype=torch.float32))
@@ -275,6 +277,7 @@ def test_miro_has_its_least_penalty_at_the_weights_it_was_built_with(training: b
     assert buffers.keys() == dict(once.named_buffers()).keys()
     for name, value in once.named_buffers():
         assert torch.equal(net.get_buffer(name), value)  # the frozen pass leaves no trace in the network
+    assert all(torch.equal(algorithm._frozen[0].get_buffer(name), value) for name, value in kept.items())
 
 
 def test_the_parameters_of_an_algorithm_have_a_learning_rate_of_their_own() -> None:

@@ -75,6 +75,8 @@ class Miro(Algorithm):
         super().__init__()
         self.config, self._points = config, tuple(points)
         self._frozen = (copy.deepcopy(backbone).to(device).eval().requires_grad_(False),)  # hidden from the parameters
+        for module in _batchnorms(self._frozen[0]):
+            module.track_running_stats = False  # in training too, the copy stays as it is: checkpoints do not hold it
         start = torch.tensor(config.variance - FLOOR).expm1().log()  # the inverse of softplus
         self.raw_variances = nn.ParameterList(torch.full((point.channels,), float(start)) for point in points)
 
