@@ -13,7 +13,7 @@ from ldstyle.cli import main
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-LEADERBOARD = ("own-settings", "other-targets", "synthetic")
+LEADERBOARD = ("own-settings", "searched", "epoch-average", "other-targets", "drone", "synthetic", "table3")
 GRIDS = [RESULTS, *(RESULTS / "leaderboard" / name for name in LEADERBOARD)]  # the first study, then the leaderboard
 PAGES = ("docs/study.md", "docs/study-details.md", "README.md")
 PAGE = ROOT / "docs" / "study-details.md"
@@ -83,3 +83,24 @@ def test_every_interval_in_the_text_is_one_of_a_table():
     quoted = [found for text in texts for found in DIFFERENCE.findall(text)]
     assert quoted
     assert not set(quoted) - tables
+
+
+def test_the_page_says_where_averages_of_weights_start():
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    own = records(RESULTS / "leaderboard" / "own-settings").values()
+    for method in ("swad", "ld-efdmix+swad"):
+        valleys = [record["valley"] for record in own if record["method"] == method]
+        assert len(valleys) == 8
+        assert all(valley["last"] == valley["segments"] == valleys[0]["segments"] for valley in valleys)
+        assert all(valley["found"] == (valley["first"] < valley["segments"]) for valley in valleys)
+        *others, last = sorted(valley["first"] for valley in valleys)
+        assert f"{', '.join(map(str, others))} and {last} of {valleys[0]['segments']}" in page
+
+
+def test_the_page_has_the_best_score_of_every_search():
+    text, searches = PAGE.read_text(encoding="utf-8"), sorted((RESULTS / "leaderboard" / "search").rglob("*.yaml"))
+    assert searches
+    for search in searches:
+        score = re.search(r"mean held-out validation mAP ([\d.]+)", search.read_text(encoding="utf-8"))
+        assert score is not None
+        assert f"| {score[1]} |" in text, search.name

@@ -54,6 +54,9 @@ scenes 4 erm efdmix ld-efdmix ld-efdmix-masks $extra/ld-efdmix-uniform.yaml
 cells $own "$satellite" dubai 8 mixstyle ld-mixstyle
 cells $own "$satellite" dubai 8 swad ld-efdmix+swad
 
+copy_records epoch-average s3 0-7 erm
+cells epoch-average "$satellite" dubai 8 swad ld-efdmix+swad --set swad.evaluate_every=null # which finds no valley
+
 # 4. The other targets, then the other baselines.
 cells other-targets "$satellite" "aid ucm" 3 erm efdmix ld-efdmix
 cells $own "$satellite" dubai 4 erm++ miro coral fact sagm mixup groupdro
