@@ -86,8 +86,8 @@ cells searched "$satellite" dubai 8 mixstyle ld-mixstyle "${searched[@]}"
 # 7. The rest with settings of their files: CSU, the low-altitude target, Table 3 of the paper as printed, cached attention.
 cells $own "$satellite" dubai 4 csu ld-csu
 cells drone "ucm aid drone" drone 4 erm efdmix ld-efdmix
-copy_records table3 s3 0-3 "erm|efdmix"
-cells table3 "$satellite" dubai 4 ld-efdmix-gc --selected paper \
+copy_records table3 s3 0-7 "erm|efdmix"
+cells table3 "$satellite" dubai 8 ld-efdmix-gc --selected paper \
 	--set style.warmup_epochs=1 style.attention.refresh_every=2
 cells $own "$satellite" dubai 4 ld-efdmix-gc
 

@@ -37,7 +37,16 @@ _LONGEST = 80
 
 _LAYOUT: Mapping[str, Sequence[str]] = {
     "Results": ("leaderboard", "summary-all", "differences", "split-*-all", "label-ap", "summary-test", "split-*"),
-    "Certainty": ("differences-all", "twins-all", "differences-test", "twins-test", "oracle-gap", "calibration"),
+    "Certainty": (
+        "differences-all",
+        "twins-all",
+        "additions-all",
+        "differences-test",
+        "twins-test",
+        "additions-test",
+        "oracle-gap",
+        "calibration",
+    ),
     "Attention": (
         "attention-parts",
         "strength",

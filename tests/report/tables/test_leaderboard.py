@@ -7,6 +7,7 @@ import json
 from ldstyle.benchmark.results.costs import FILE, write_costs
 from ldstyle.report.model import Absent, Table
 from ldstyle.report.tables.attention import strength_table
+from ldstyle.report.tables.differences import addition_table
 from ldstyle.report.tables.leaderboard import leaderboard_table
 
 
@@ -128,6 +129,20 @@ def test_a_measured_cost_replaces_the_ratio_of_the_runs_times(make_grid):
     assert isinstance(table, Table)
     assert [texts(table, name)["cost"] for name in ("ERM", "LD-EFDMix", "EFDMix")] == ["1.00 ×", "1.07 ×", "–"]
     assert "steps that alternate in one process" in table.caption
+
+
+def test_a_style_added_to_another_method_is_compared_with_that_method(make_grid):
+    grid = make_grid()
+    fill(grid, "erm", "s1", [0.5] * 4)
+    assert addition_table(grid.view(), part="all") is None
+    fill(grid, "swad", "s1", [0.50, 0.51, 0.52, 0.53])
+    fill(grid, "ld-efdmix+swad", "s1", [0.51, 0.53, 0.55, 0.57])
+    table = addition_table(grid.view(), part="all")
+    assert isinstance(table, Table)
+    assert [row.values[0].text for row in table.rows] == ["LD-EFDMix + SWAD"]
+    found = texts(table, "LD-EFDMix + SWAD")
+    assert (found["minus"], found["p"]) == ("SWAD", "0.125")  # the signs of four seeds: 2 of 16
+    assert found["s1 → harbour"] == "+2.5"
 
 
 def test_rows_without_a_valley_are_noted(make_grid):

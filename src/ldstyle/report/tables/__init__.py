@@ -10,6 +10,7 @@ Everything takes :class:`~ldstyle.benchmark.results.view.Results`. A table that 
 ``split-SPLIT-labels`` labels next to the paper's                                      :mod:`.scores`
 ``differences-PART``   paired differences to ERM                                       :mod:`.differences`
 ``twins-PART``         paired differences of label-decoupled to global methods         :mod:`.differences`
+``additions-PART``     paired differences of e.g. LD-EFDMix + SWAD to SWAD             :mod:`.differences`
 ``oracle-gap``         distance to the oracle                                          :mod:`.differences`
 ``calibration``        calibration error of probabilities, before and after scaling    :mod:`.scores`
 ``attention-parts``    agreement of attention with masks on training to unseen images  :mod:`.attention`
@@ -44,7 +45,7 @@ from ldstyle.report.tables.attention import (
     strength_table,
 )
 from ldstyle.report.tables.cost import complexity_table, cost_table
-from ldstyle.report.tables.differences import ablation_tables, baseline_table, oracle_table, twin_table
+from ldstyle.report.tables.differences import ablation_tables, addition_table, baseline_table, oracle_table, twin_table
 from ldstyle.report.tables.entries import PARTS
 from ldstyle.report.tables.leaderboard import leaderboard_table
 from ldstyle.report.tables.scores import calibration_table, label_paper_table, split_table, summary_table
@@ -72,6 +73,7 @@ def make_tables(results: Results) -> list[Item]:
         for part in PARTS:
             makers[f"differences-{part}"] = partial(baseline_table, part=part)
             makers[f"twins-{part}"] = partial(twin_table, part=part)
+            makers[f"additions-{part}"] = partial(addition_table, part=part)
         makers |= {"oracle-gap": oracle_table, "attention-parts": attention_parts_table}
         makers |= {"localization": localization_table, "learned-attention": attention_table}
         makers |= {"calibration": calibration_table, "strength": strength_table}

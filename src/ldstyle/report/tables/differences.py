@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin
+from ldstyle.benchmark.grid.methods import BASELINE, ORACLE, global_twin, without_style
 from ldstyle.benchmark.paper import TABLE_8
 from ldstyle.benchmark.results.statistics import Difference, Entry, best
 from ldstyle.benchmark.results.view import Results, correct
@@ -66,6 +66,14 @@ def twin_table(results: Results, *, part: str) -> Table | Absent:
     alone = [results.titles[method] for method in twins if method not in baselines]
     remark = f" Without a global twin here: {', '.join(alone)}." if alone else ""
     return _paired_table(results, slug, title, baselines, part=part, remark=remark)
+
+
+def addition_table(results: Results, *, part: str) -> Table | Absent | None:
+    """Return the paired differences of methods with an addition to the addition alone; ``None`` without such a pair."""
+    found = {method: other for method in results.methods if (other := without_style(method)) is not None}
+    baselines = {method: other for method, other in found.items() if other in results.methods}
+    title = f"Styles in addition to other methods, {PARTS[part]}"
+    return _paired_table(results, f"additions-{part}", title, baselines, part=part) if baselines else None
 
 
 def oracle_table(results: Results) -> Table | Absent:
