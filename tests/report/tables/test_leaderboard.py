@@ -134,7 +134,9 @@ def test_a_measured_cost_replaces_the_ratio_of_the_runs_times(make_grid):
 def test_a_style_added_to_another_method_is_compared_with_that_method(make_grid):
     grid = make_grid()
     fill(grid, "erm", "s1", [0.5] * 4)
-    assert addition_table(grid.view(), part="all") is None
+    absent = addition_table(grid.view(), part="all")
+    assert isinstance(absent, Absent)
+    assert "swad" in absent.reason
     fill(grid, "swad", "s1", [0.50, 0.51, 0.52, 0.53])
     fill(grid, "ld-efdmix+swad", "s1", [0.51, 0.53, 0.55, 0.57])
     table = addition_table(grid.view(), part="all")

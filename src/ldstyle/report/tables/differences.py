@@ -68,12 +68,16 @@ def twin_table(results: Results, *, part: str) -> Table | Absent:
     return _paired_table(results, slug, title, baselines, part=part, remark=remark)
 
 
-def addition_table(results: Results, *, part: str) -> Table | Absent | None:
-    """Return the paired differences of methods with an addition to the addition alone; ``None`` without such a pair."""
+def addition_table(results: Results, *, part: str) -> Table | Absent:
+    """Return the paired differences of methods with an addition, e.g. LD-EFDMix + SWAD, to the addition alone."""
+    slug, title = f"additions-{part}", f"Styles in addition to other methods, {PARTS[part]}"
     found = {method: other for method in results.methods if (other := without_style(method)) is not None}
     baselines = {method: other for method, other in found.items() if other in results.methods}
-    title = f"Styles in addition to other methods, {PARTS[part]}"
-    return _paired_table(results, f"additions-{part}", title, baselines, part=part) if baselines else None
+    if not baselines:
+        command = results.command("run", ["swad", "ld-efdmix+swad"])
+        reason = f"There is no pair such as LD-EFDMix + SWAD and SWAD. Add one with `{command}`."
+        return Absent(slug, title, reason, optional=True)
+    return _paired_table(results, slug, title, baselines, part=part)
 
 
 def oracle_table(results: Results) -> Table | Absent:
