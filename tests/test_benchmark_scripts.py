@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.benchmark.grids import record
@@ -58,7 +59,7 @@ def test_methods_writes_the_cost_of_every_method_of_a_grid(scenes, tmp_path):
     ("method", "times"),
     [("swad", 6 * 30 / 5), ("ld-efdmix+swad", 5 * 30 / 5), ("erm", None)],  # after one epoch of warm-up
 )
-def test_methods_counts_the_validations_of_swad_from_the_end_of_the_warm_up(method, times):
+def test_methods_counts_the_passes_of_swad_from_the_end_of_the_warm_up(method, times):
     script = runpy.run_path(str(ROOT / "benchmarks" / "methods.py"))
     (split,) = make_splits(("ucm", "aid", "dubai"), ["dubai"])
     (cell,) = make_cells(load_methods([method]), [split], [0], preset=PRESETS["study"], data={"root": "data"})
@@ -66,8 +67,9 @@ def test_methods_counts_the_validations_of_swad_from_the_end_of_the_warm_up(meth
     net = create_network("test_resnet", num_labels=3)
     if config.style is not None:
         net = attach(net, config.style, stages=config.stages, num_labels=3)
-    passes = script["_validations"](config, None, net, None, None, 30)
-    assert [one.times for one in passes] == ([] if times is None else [times])
+    data = SimpleNamespace(train=range(2 * script["SWEPT"]))
+    passes = script["_averaging"](config, data, net, None, None, 30)
+    assert [one.times for one in passes] == ([] if times is None else [times, 2.0])  # validations, BatchNorm's pass
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # rasterio multiplies transforms in affine's old way

@@ -73,7 +73,7 @@ def test_the_ablation_table_shows_changes_intervals_and_the_papers():
     # Differences -0.10, -0.15 and -0.20; the interval of three values is spanned by them.
     assert row.split()[-5:] == ["-15.0", "-20.0", "…", "-10.0", "-2.6"]
     assert "65.0 ± 5.0" in row
-    assert any("w/o warm-up" in line and "missing: seeds 0, 1, 2" in line for line in lines)
+    assert any("w/o warm-up" in line and "not requested: seeds 0, 1," in line for line in lines)
 
 
 def test_the_sweep_table_shows_each_value():

@@ -198,7 +198,7 @@ class AblationResult:
 
 
 def ablation_table(results: Results, *, split: str, part: Literal["test", "all"] = "test") -> list[AblationResult]:
-    """Return Table 8 as measured on a split; entries of rows that were not run name the missing seeds."""
+    """Return Table 8 as measured on a split; entries of rows that were not run name their seeds."""
     names = {ablation.name for ablation in ABLATIONS}
     found = results.select(lambda cell: cell.method in names and cell.split == split)
     rows = []
