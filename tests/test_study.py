@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from ldstyle.benchmark.results.records import read_results
+from ldstyle.benchmark.results.view import Results
 from ldstyle.cli import main
+from ldstyle.report.tables.entries import change_of
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -19,6 +21,12 @@ PAGES = ("docs/study.md", "docs/study-details.md", "README.md")
 PAGE = ROOT / "docs" / "study-details.md"
 DIFFERENCE = re.compile(r"[+−]?\d+\.\d \[[+−]?\d+\.\d, [+−]?\d+\.\d\]")
 GENERATED = re.compile(r"^<!-- ldstyle: .*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+PAIRS = (  # compared in the text of the study
+    ("own-settings", "efdmix-matched", "efdmix"),
+    ("own-settings", "ld-efdmix", "efdmix-matched"),
+    ("own-settings", "ld-efdmix-uniform", "ld-efdmix"),
+    ("synthetic", "ld-efdmix-uniform", "ld-efdmix-masks"),
+)
 MAIN = ("erm", "mixstyle", "efdmix", "csu", "ld-mixstyle", "ld-efdmix", "ld-csu", "ld-efdmix-gc")
 ARCHIVES = ("erm", "efdmix", "ld-efdmix", "ld-efdmix-gc")
 
@@ -76,13 +84,21 @@ def test_the_studys_pages_are_those_that_the_report_makes(tmp_path):
         assert copy.read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8"), page
 
 
-def test_every_interval_in_the_text_is_one_of_a_table():
+def shown(folder, method, baseline):
+    cells = Results(read_results(RESULTS / "leaderboard" / folder))
+    pair = cells.select(lambda cell: cell.method in (method, baseline))
+    text = change_of(pair.difference(method, baseline, part="all"), interval=True).text
+    return text.removesuffix(" (n = 4)")
+
+
+def test_every_interval_in_the_text_is_one_of_a_table_or_of_the_pairs_compared_in_it():
     pages = [(ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "docs/which-method.md")]
     tables = {found for page in pages for part in GENERATED.findall(page) for found in DIFFERENCE.findall(part)}
     texts = [" ".join(GENERATED.sub("", page).split()) for page in pages]
-    quoted = [found for text in texts for found in DIFFERENCE.findall(text)]
-    assert quoted
-    assert not set(quoted) - tables
+    quoted = {found for text in texts for found in DIFFERENCE.findall(text)}
+    pairs = {shown(*pair) for pair in PAIRS}
+    assert pairs <= quoted
+    assert not quoted - tables - pairs
 
 
 def test_the_page_says_where_averages_of_weights_start():
