@@ -26,7 +26,7 @@ from ldstyle.cli.grid import parse_edits, parse_seeds, parse_shard, read_selecte
 from ldstyle.data.synthetic import DOMAINS
 
 ERM, BAD, ORACLE = (f"smoke-{name}-s1-seed0" for name in ("erm", "bad", "oracle"))
-EPOCHS = 6
+EPOCHS = 40  # of some hundredths of a second: enough of them to cut a run between two on any machine
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def options(tmp_path_factory):
     yield [
         *("--data", "synthetic", "--methods", "erm", str(bad), "oracle", "--splits", "s1", "--seeds", "1"),
         *("--preset", "smoke", "--workers", "1", "--threads", "1", "--results", str(folder / "results")),
-        *("--set", "keep_epochs=true", f"optimizer.epochs={EPOCHS}"),
+        *("--set", "keep_epochs=true", f"optimizer.epochs={EPOCHS}", f"optimizer.patience={EPOCHS}"),
     ]
     patch.undo()
 
@@ -53,7 +53,7 @@ def results(options):
 
     def cut() -> None:
         while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
-            time.sleep(0.01)
+            time.sleep(0.002)
         seen.append([cell.status for cell in read_results(folder)])
         os.kill(os.getpid(), signal.SIGTERM)
 
